@@ -15,7 +15,7 @@ from python_discovery import get_interpreter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cells import CELLS, ENVIRONMENTS, EXAMPLE_ENVIRONMENTS, NEWEST, TESTS  # noqa: E402
+from cells import CELLS, ENVIRONMENTS, EXAMPLE_ENVIRONMENTS, NEWEST, TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVS = ROOT / ".envs"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import keras_remat  # noqa: E402 - the line above finds it
+import keras_remat
 
 project = "keras_remat"
 author = "the keras_remat authors"

@@ -1,0 +1,64 @@
+"""One line for each session of the last matrix, then `N passed, N failed`.
+
+Fails when a session failed, when a cell of the table did not run, or when the compatibility page
+does not say what the matrix found.
+"""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+from cells import CELLS, ENVIRONMENTS
+
+CI = Path(__file__).resolve().parent
+RESULTS = CI.parent / ".envs" / "results"
+
+
+def read_reports():
+    """{session: (passed, seconds)} of both reports of nox, without those that only install."""
+    sessions = {cell.name: (False, 0.0) for cell in CELLS}  # until a report says otherwise
+    for path in (RESULTS / "test.json", RESULTS / "rest.json"):
+        if not path.exists():
+            sessions[f"{path.stem} ended early"] = (False, 0.0)
+            continue
+        for one in json.loads(path.read_text("utf-8"))["sessions"]:
+            sessions[one["name"]] = (one["result"] == "success", one["duration"] or 0.0)
+    for environment in ENVIRONMENTS:
+        sessions.pop(environment.name, None)
+    return sessions
+
+
+def count_tests(session):
+    """How many tests of a cell passed, failed or met a limit; empty for other sessions."""
+    path = RESULTS / f"{session}.xml"
+    if not path.exists():
+        return ""
+    counts = Counter()
+    for case in ElementTree.parse(path).iter("testcase"):
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            counts["failed"] += 1
+        elif skipped is None:
+            counts["passed"] += 1
+        else:
+            counts["xfailed" if skipped.get("type") == "pytest.xfail" else "skipped"] += 1
+    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+
+
+def main():
+    sessions = read_reports()
+    check = subprocess.run([sys.executable, str(CI / "compatibility.py"), "--check"])
+    sessions["compatibility page"] = (check.returncode == 0, 0.0)
+    for name, (passed, seconds) in sessions.items():
+        outcome = "passed" if passed else "FAILED"
+        print(f"{outcome}  {name:<24} {seconds:6.0f} s  {count_tests(name)}".rstrip())
+    failed = sum(not passed for passed, _ in sessions.values())
+    print(f"{len(sessions) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
