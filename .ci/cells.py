@@ -44,7 +44,7 @@ ENVIRONMENTS = (
     Environment("2.1.0", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.19")),
     Environment("2.4.4", "3.8", ("tf.keras",), ("protobuf<3.21",)),
     Environment("2.6.5", "3.9", ("tf.keras",), ("keras==2.6.0", "protobuf<3.21")),
-    Environment("2.11.1", "3.10", ("tf.keras",)),
+    Environment("2.11.1", "3.10", ("tf.keras",), ("numpy<2",)),
     Environment("2.15.1", "3.11", ("tf.keras",)),
     # scikit-learn, matplotlib and tqdm are for the demo.
     Environment(

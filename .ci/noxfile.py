@@ -92,7 +92,7 @@ def add_script(name, path, environment, *args, tags=(), **env):
 def example_scripts():
     """The files of examples/ that are no part of another one."""
     files = sorted((ROOT / "examples").rglob("*.py"))
-    pattern = re.compile(r"^(?:from|import) (\w+)", re.M)
+    pattern = re.compile(r"^\s*(?:from|import) (\w+)", re.M)
     imported = {name for file in files for name in pattern.findall(file.read_text("utf-8"))}
     return [file for file in files if file.stem not in imported]
 

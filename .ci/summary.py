@@ -7,11 +7,11 @@ does not say what the matrix found.
 import json
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
 
 from cells import CELLS, ENVIRONMENTS
+from compatibility import read_cases
 
 CI = Path(__file__).resolve().parent
 RESULTS = CI.parent / ".envs" / "results"
@@ -36,15 +36,7 @@ def count_tests(session):
     path = RESULTS / f"{session}.xml"
     if not path.exists():
         return ""
-    counts = Counter()
-    for case in ElementTree.parse(path).iter("testcase"):
-        skipped = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
-            counts["failed"] += 1
-        elif skipped is None:
-            counts["passed"] += 1
-        else:
-            counts["xfailed" if skipped.get("type") == "pytest.xfail" else "skipped"] += 1
+    counts = Counter(outcome for _, outcome, _ in read_cases(path))
     return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
 
 
