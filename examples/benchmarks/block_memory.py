@@ -65,7 +65,7 @@ def collect(options):
     runs = {(m, v): [] for m in options.modes for v in options.variants}
     for round_number in range(options.rounds):
         for mode, variant in runs:
-            note = "round {}: {} {}".format(round_number + 1, mode, variant)
+            note = f"round {round_number + 1}: {mode} {variant}"
             print(note, file=sys.stderr, flush=True)
             arguments = ["--child", mode, variant, "--steps", options.steps]
             output = list(heap.run(__file__, *arguments))
@@ -134,7 +134,7 @@ def build(variant):
 
     def block(number):
         wide = keras.layers.Dense(HIDDEN, activation="gelu")
-        return keras.Sequential([wide, keras.layers.Dense(WIDTH)], name="block{}".format(number))
+        return keras.Sequential([wide, keras.layers.Dense(WIDTH)], name=f"block{number}")
 
     blocks = [block(number) for number in range(BLOCKS)]
     if variant == "block":
@@ -169,34 +169,20 @@ def as_table(results):
         mode, variant = result["mode"], result["variant"]
         saved = slower = ""
         if mode in plain and variant != "plain":
-            saved = "{:.1f}x".format(factor(results, mode, variant))
+            saved = f"{factor(results, mode, variant):.1f}x"
             ratio = result["step_seconds"] / plain[mode]["step_seconds"]
-            slower = "x {:.2f}".format(ratio)
-        lines.append(
-            "| {} | {} | {:.0f} | {} | {:.2f} | {} |".format(
-                mode,
-                LABELS[variant],
-                result["peak_bytes"] / heap.MB,
-                saved,
-                result["step_seconds"],
-                slower,
-            )
-        )
+            slower = f"x {ratio:.2f}"
+        peak, seconds = result["peak_bytes"] / heap.MB, result["step_seconds"]
+        cells = [mode, LABELS[variant], f"{peak:.0f}", saved, f"{seconds:.2f}", slower]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def describe_environment(results):
-    return "{} blocks of {}-{}-{}, batch {}; TensorFlow {}, Python {}, {} cores, {} processes each.".format(
-        BLOCKS,
-        WIDTH,
-        HIDDEN,
-        WIDTH,
-        BATCH,
-        results[0]["tensorflow"],
-        platform.python_version(),
-        len(os.sched_getaffinity(0)),
-        results[0]["processes"],
-    )
+    shape = f"{BLOCKS} blocks of {WIDTH}-{HIDDEN}-{WIDTH}, batch {BATCH}"
+    versions = f"TensorFlow {results[0]['tensorflow']}, Python {platform.python_version()}"
+    cores, processes = len(os.sched_getaffinity(0)), results[0]["processes"]
+    return f"{shape}; {versions}, {cores} cores, median of {processes} processes each."
 
 
 if __name__ == "__main__":

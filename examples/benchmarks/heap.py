@@ -31,21 +31,20 @@ CHILD_ENVIRONMENT = {
 
 def library():
     """Return the path of the compiled counter, compiling it when the source is new."""
-    name = "heap_counter-{}.so".format(hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16])
-    folder = Path(tempfile.gettempdir()) / "keras_remat-{}".format(os.getuid())
+    name = f"heap_counter-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
+    folder = Path(tempfile.gettempdir()) / f"keras_remat-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     compiled = folder / name
     if not compiled.exists():
         compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
         if sys.platform != "linux" or compiler is None:
             raise RuntimeError(
-                "The heap counter needs Linux and a C compiler. Received: platform {!r}, compiler "
-                "{!r}. Install one, for example with `apt install gcc libc6-dev`.".format(
-                    sys.platform, compiler
-                )
+                "The heap counter needs Linux and a C compiler. Received: platform "
+                f"{sys.platform!r}, compiler {compiler!r}. Install one, for example with "
+                "`apt install gcc libc6-dev`."
             )
         # Written under another name first: two processes may compile at once.
-        fresh = compiled.with_suffix(".{}.tmp".format(os.getpid()))
+        fresh = compiled.with_suffix(f".{os.getpid()}.tmp")
         flags = ["-std=gnu11", "-O2", "-Wall", "-shared", "-fPIC", "-fno-builtin"]
         subprocess.run([compiler, *flags, "-o", str(fresh), str(SOURCE)], check=True)
         fresh.replace(compiled)
@@ -78,11 +77,8 @@ def run(script, *arguments, env=None):
             code = child.wait()
         if code:
             errors.seek(0)
-            raise RuntimeError(
-                "{} {} ended with code {}:\n{}".format(
-                    Path(script).name, " ".join(map(str, arguments)), code, errors.read()[-6000:]
-                )
-            )
+            command = " ".join([Path(script).name, *map(str, arguments)])
+            raise RuntimeError(f"{command} ended with code {code}:\n{errors.read()[-6000:]}")
 
 
 class _Sample(ctypes.Structure):
@@ -97,11 +93,11 @@ class Heap:
             self._counter = ctypes.CDLL(os.environ["LD_PRELOAD"])
             for name in ("heap_live", "heap_peak", "heap_trace_stop"):
                 getattr(self._counter, name).restype = ctypes.c_long
-        except (KeyError, AttributeError):
+        except (KeyError, AttributeError) as error:
             raise RuntimeError(
                 "A Heap counts only in a process started by heap.run, which preloads the counter. "
-                "Received: LD_PRELOAD={!r}.".format(os.environ.get("LD_PRELOAD"))
-            )
+                f"Received: LD_PRELOAD={os.environ.get('LD_PRELOAD')!r}."
+            ) from error
 
     def live(self):
         """Bytes in use now."""

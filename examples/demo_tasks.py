@@ -1,0 +1,186 @@
+"""The two jobs of the demo: a small GPT on Python's standard library, a ResNet on digits.
+
+Both are ordinary functional Keras models, written without a thought for recomputation. Each task
+gives a compiled model, an endless generator of batches and held-out data.
+"""
+
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+layers = keras.layers
+
+
+class SeededDropout(layers.Layer):
+    """Dropout whose masks are a function of (seed, number of calls so far).
+
+    Only for the comparison: two runs with `layers.Dropout` draw different masks, so their losses
+    would agree no better than those of two plain runs. `keras_remat` itself needs no seeds:
+    within a run, every kind of dropout gets the same mask again.
+    """
+
+    def __init__(self, rate, seed, **options):
+        super().__init__(**options)
+        self.rate, self.seed = rate, seed
+
+    def build(self, input_shape):
+        self.calls = self.add_weight(
+            name="calls", shape=(), dtype="int32", initializer="zeros", trainable=False
+        )
+
+    def call(self, inputs, training=None):
+        if not training:
+            return inputs
+        seed = tf.stack([self.seed, self.calls.assign_add(1)])
+        uniform = tf.random.stateless_uniform(tf.shape(inputs), seed)
+        return tf.where(uniform < self.rate, 0.0, inputs / (1.0 - self.rate))
+
+    def get_config(self):
+        return dict(super().get_config(), rate=self.rate, seed=self.seed)
+
+
+class CausalSelfAttention(layers.Layer):
+    """Multi-head attention in which a position sees itself and what came before."""
+
+    def __init__(self, heads, dropout, seed, **options):
+        super().__init__(**options)
+        self.heads = heads
+        self.dropout = SeededDropout(dropout, seed)
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        self.queries_keys_values = layers.Dense(3 * width)
+        self.output_projection = layers.Dense(width)
+
+    def call(self, inputs, training=None):
+        batch = tf.shape(inputs)[0]
+        length, width = inputs.shape[1:]
+        packed = self.queries_keys_values(inputs)
+        packed = tf.reshape(packed, (batch, length, 3, self.heads, width // self.heads))
+        queries, keys, values = tf.unstack(tf.transpose(packed, (2, 0, 3, 1, 4)))
+        scores = tf.matmul(queries, keys, transpose_b=True) / (width // self.heads) ** 0.5
+        allowed = tf.linalg.band_part(tf.ones((length, length)), -1, 0)
+        scores += -1e9 * (1.0 - allowed)
+        weights = self.dropout(tf.nn.softmax(scores), training=training)
+        mixed = tf.transpose(tf.matmul(weights, values), (0, 2, 1, 3))
+        return self.output_projection(tf.reshape(mixed, (batch, length, width)))
+
+
+class Positions(layers.Layer):
+    """Add a learned vector to each position."""
+
+    def build(self, input_shape):
+        self.table = self.add_weight(name="table", shape=input_shape[1:], initializer="uniform")
+
+    def call(self, inputs):
+        return inputs + self.table
+
+
+def gpt(length, width, blocks, heads, dropout):
+    """A decoder-only transformer over bytes: (batch, length) -> (batch, length, 256) logits."""
+    tokens = keras.Input((length,), dtype="int32")
+    x = Positions()(layers.Embedding(256, width)(tokens))
+    for block in range(blocks):
+        attended = layers.LayerNormalization()(x)
+        attended = CausalSelfAttention(heads, dropout, seed=3 * block)(attended)
+        x = layers.add([x, SeededDropout(dropout, seed=3 * block + 1)(attended)])
+        wide = layers.Dense(4 * width, activation="gelu")(layers.LayerNormalization()(x))
+        wide = layers.Dense(width)(wide)
+        x = layers.add([x, SeededDropout(dropout, seed=3 * block + 2)(wide)])
+    return keras.Model(tokens, layers.Dense(256)(layers.LayerNormalization()(x)), name="gpt")
+
+
+def resnet(size, channels, stages, blocks):
+    """A residual network: (batch, size, size, 1) -> (batch, 10) logits."""
+
+    def conv(x, filters, stride=1):
+        x = layers.Conv2D(filters, 3, stride, padding="same", use_bias=False)(x)
+        return layers.BatchNormalization(momentum=0.8)(x)
+
+    images = keras.Input((size, size, 1))
+    x = layers.ReLU()(conv(images, channels))
+    for stage in range(stages):
+        filters = channels * 2**stage
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            branch = conv(layers.ReLU()(conv(x, filters, stride)), filters)
+            shortcut = x if x.shape[1:] == branch.shape[1:] else conv(x, filters, stride)
+            x = layers.ReLU()(layers.add([shortcut, branch]))
+    x = layers.GlobalAveragePooling2D()(x)
+    return keras.Model(images, layers.Dense(10)(x), name="resnet")
+
+
+def stdlib_bytes():
+    """The sources of this Python's standard library as one array of bytes."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    sources = sorted(p for p in folder.glob("*.py") if p.is_file())
+    return np.frombuffer(b"".join(p.read_bytes() for p in sources), np.uint8)
+
+
+def digits(size):
+    """Scikit-learn's 1,797 handwritten digits, made larger: images and classes."""
+    from sklearn.datasets import load_digits
+
+    images, classes = load_digits(return_X_y=True)
+    images = tf.image.resize(images.reshape(-1, 8, 8, 1) / 8.0 - 1.0, (size, size))
+    return images.numpy(), classes.astype("int32")
+
+
+class GptTask:
+    """Predict the next byte of source code."""
+
+    title = "GPT, standard library"
+
+    def __init__(self, batch=8, length=256):
+        self.batch, self.length = batch, length
+        text = stdlib_bytes()
+        self.text, held_out = text[: -(2**14)], text[-(2**14) :]
+        rows = held_out[: len(held_out) // (length + 1) * (length + 1)].reshape(-1, length + 1)
+        self.held_out = rows[:, :-1].astype("int32"), rows[:, 1:].astype("int32")
+
+    def model(self):
+        model = gpt(self.length, width=128, blocks=6, heads=4, dropout=0.1)
+        model.compile(keras.optimizers.Adam(2e-3), loss=cross_entropy())
+        return model
+
+    def batches(self):
+        generator = np.random.RandomState(0)
+        while True:
+            starts = generator.randint(len(self.text) - self.length - 1, size=self.batch)
+            rows = np.stack([self.text[s : s + self.length + 1] for s in starts]).astype("int32")
+            yield rows[:, :-1], rows[:, 1:]
+
+
+class DigitsTask:
+    """Tell handwritten digits apart."""
+
+    title = "ResNet, digits"
+
+    def __init__(self, batch=128, size=32):
+        self.batch, self.size = batch, size
+        images, classes = digits(size)
+        order = np.random.RandomState(0).permutation(len(images))
+        images, classes = images[order], classes[order]
+        self.images, self.classes = images[:-256], classes[:-256]
+        self.held_out = images[-256:], classes[-256:]
+
+    def model(self):
+        model = resnet(self.size, channels=16, stages=3, blocks=3)
+        model.compile(keras.optimizers.Adam(1e-3), loss=cross_entropy())
+        return model
+
+    def batches(self):
+        generator = np.random.RandomState(0)
+        while True:
+            chosen = generator.randint(len(self.images), size=self.batch)
+            yield self.images[chosen], self.classes[chosen]
+
+
+def cross_entropy():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+TASKS = {"gpt": GptTask, "digits": DigitsTask}
