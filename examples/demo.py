@@ -25,7 +25,7 @@ def main():
     if options.child:
         from demo_training import train  # only the trainings load TensorFlow
 
-        for message in train(*options.child, options.steps, heap.Heap()):
+        for message in train(*options.child, options.steps, heap.heap_of_this_process()):
             print(json.dumps(message))
         return
     start = time.perf_counter()
@@ -36,6 +36,8 @@ def main():
     results = train_all(options.steps)
     print("\n" + as_table(results))
     print("\nPeak memory of a training step above weights, optimizer state and data.")
+    if not heap.compiler():
+        print("There is no C compiler: sizes are what TensorFlow's allocator says, 5 % off or so.")
     draw(results, options.picture)
     agreed = [report_agreement(results[task]) for task in TASKS]
     print(f"Took {time.perf_counter() - start:.0f} s.")

@@ -89,7 +89,7 @@ def measure(mode, variant, options):
     import numpy as np
     import tensorflow as tf
 
-    counter = heap.Heap()
+    counter = heap.heap_of_this_process()
     tf.random.set_seed(1)
     model = build(variant)
     generator = np.random.RandomState(0)
