@@ -1,0 +1,23 @@
+"""Train bigger Keras models and batches in the same memory, exactly and with one line."""
+
+from keras_remat.engine import is_recomputing, recompute_enabled
+from keras_remat.errors import (
+    BudgetError,
+    RecomputeMismatchError,
+    RematError,
+    UnsupportedFamilyError,
+)
+from keras_remat.layers import Recompute, RecomputeSequential
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BudgetError",
+    "Recompute",
+    "RecomputeMismatchError",
+    "RecomputeSequential",
+    "RematError",
+    "UnsupportedFamilyError",
+    "is_recomputing",
+    "recompute_enabled",
+]

@@ -1,0 +1,64 @@
+"""TensorFlow: eager blocks run twice, blocks in graphs are copied by their gradient."""
+
+import tensorflow as tf
+
+from keras_remat.replay import eager, graph
+from keras_remat.replay import ops as _install  # noqa: F401  wraps TensorFlow's ops once
+from keras_remat.replay import scope as scopes
+from keras_remat.replay.ops import recording  # noqa: F401
+from tensorflow.python.framework import func_graph
+
+try:  # TensorFlow 2.12+
+    from tensorflow.python.eager.record import could_possibly_record
+except ImportError:
+    from tensorflow.python.eager.tape import could_possibly_record
+
+
+def may_differentiate(is_inference):
+    """True if a gradient may be asked of what is computed now.
+
+    Eagerly, a tape tells. A graph of TensorFlow 1 may be differentiated at any time; so may a
+    `tf.function`, after it was traced, unless it was traced for inference (`is_inference`).
+    """
+    if could_possibly_record():
+        return True
+    if tf.executing_eagerly():
+        return False
+    return not (is_inference and isinstance(tf.compat.v1.get_default_graph(), func_graph.FuncGraph))
+
+
+def run(call, inputs, variables, name):
+    """Run `call(inputs)`, to be run again for its gradient; both sides are lists of tensors."""
+    if tf.executing_eagerly():
+        return eager.run(call, inputs, variables, name)
+    return graph.run(lambda: call(inputs), inputs)
+
+
+is_replaying = scopes.is_replaying
+
+
+def flatten(structure):
+    """List the leaves of nested lists, tuples, dicts and composite tensors."""
+    return tf.nest.flatten(structure, expand_composites=True)
+
+
+def pack(structure, leaves):
+    """Put `leaves` in the places of those of `structure`."""
+    return tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
+
+
+def is_tensor(value):
+    """True for tensors, symbolic or not; False for variables and everything else."""
+    return isinstance(value, tf.Tensor)
+
+
+_MARKS = ("_keras_mask", "_keras_shape", "_uses_learning_phase")
+
+
+def like(tensor, old):
+    """Give `tensor`, which stands for `old`, the marks that Keras keeps on tensors."""
+    if tensor is not old:
+        for name in _MARKS:
+            if hasattr(old, name):
+                setattr(tensor, name, getattr(old, name))
+    return tensor

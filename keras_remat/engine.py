@@ -1,0 +1,121 @@
+"""Run a block so that only its inputs are kept for the backward pass; the switch that turns this off.
+
+The engine makes a block's call a function of tensors alone: it takes the tensors out of nested
+arguments, adds losses made inside to the outputs, and puts everything back in its place.
+"""
+
+import contextlib
+import os
+import threading
+from typing import Any, Callable, NamedTuple, Sequence
+
+from keras_remat.errors import RematError
+
+
+class Block(NamedTuple):
+    """A call that may run twice: `run(*args, **kwargs)` uses only the layers in `layers`."""
+
+    name: str
+    run: Callable
+    layers: Sequence[Any]
+    family: Any
+
+
+class _Switch(threading.local):
+    def __init__(self):
+        self.flags = []
+
+
+_SWITCH = _Switch()
+_VARIABLE = "RECOMPUTE"
+
+
+@contextlib.contextmanager
+def recompute_enabled(flag):
+    """Switch recomputation on or off in this thread while the context is open.
+
+    Outside of it the environment variable `RECOMPUTE` decides, read at call time: `0` switches
+    everything off, `1` everything on; unset, wrappers and converted models are on and the decorator
+    is off.
+
+    Args:
+      flag: bool, True to recompute and False to run blocks as if they were not wrapped.
+
+    Raises:
+      RematError: if `flag` is not a bool.
+
+    Example:
+        >>> import keras_remat
+        >>> with keras_remat.recompute_enabled(False):
+        ...     pass  # models called here keep all their activations
+    """
+    if not isinstance(flag, bool):
+        raise RematError("recompute_enabled takes True or False. Received: %r." % (flag,))
+    _SWITCH.flags.append(flag)
+    try:
+        yield
+    finally:
+        _SWITCH.flags.pop()
+
+
+def is_enabled(default=True):
+    """Tell whether blocks are to be recomputed; `default` holds if neither context nor variable says."""
+    if _SWITCH.flags:
+        return _SWITCH.flags[-1]
+    value = os.environ.get(_VARIABLE, "")
+    if value not in ("", "0", "1"):
+        raise RematError("The environment variable RECOMPUTE must be 0 or 1. Received: %r." % value)
+    return default if value == "" else value == "1"
+
+
+def is_recomputing():
+    """True while a block is being run again for its gradient.
+
+    For counters and other side effects in a layer's `call` that must happen once a step. In graph
+    mode no Python runs in the second run, so there it is never True.
+
+    Example:
+        >>> import keras_remat
+        >>> keras_remat.is_recomputing()
+        False
+    """
+    from keras_remat.backends import loaded
+
+    return any(backend.is_replaying() for backend in loaded())
+
+
+def call(block, args, kwargs, default=True):
+    """Run `block` with the given arguments; recompute it if that is on and a gradient may be asked for."""
+    family, backend = block.family, block.family.backend
+    if not is_enabled(default) or not family.may_differentiate():
+        return block.run(*args, **kwargs)
+    structure = (args, kwargs)
+    flat = backend.flatten(structure)
+    where = [i for i, leaf in enumerate(flat) if backend.is_tensor(leaf)]
+    state = family.call_state()
+    made = {}
+
+    def pure(tensors):
+        leaves = list(flat)
+        for i, tensor in zip(where, tensors):
+            leaves[i] = backend.like(tensor, flat[i])
+        new_args, new_kwargs = backend.pack(structure, leaves)
+        again = backend.is_replaying()
+        with family.entered(state) if again else contextlib.nullcontext():
+            losses = family.losses(block.layers)
+            outputs = block.run(*new_args, **new_kwargs)
+            new = losses.withdraw() if again else losses.new()
+        if not again:
+            made.update(outputs=outputs, losses=losses)
+        return [t for t in backend.flatten(outputs) if backend.is_tensor(t)] + new
+
+    tensors = [flat[i] for i in where]
+    results = backend.run(pure, tensors, lambda: family.variables(block.layers), block.name)
+    leaves = backend.flatten(made["outputs"])
+    places = [i for i, leaf in enumerate(leaves) if backend.is_tensor(leaf)]
+    for i, result in zip(places, results):
+        leaves[i] = backend.like(result, leaves[i])
+    made["losses"].replace(results[len(places) :])
+    packed = backend.pack(made["outputs"], leaves)
+    made.clear()  # the block keeps `pure`, and must not keep its outputs with it
+    return packed

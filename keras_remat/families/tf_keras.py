@@ -1,0 +1,111 @@
+"""tf.keras from TensorFlow 1.14 to 2.15, and tf_keras."""
+
+import contextlib
+import importlib
+
+import tensorflow as tf
+from keras_remat.families import base, tf_keras_layers
+from keras_remat.replay import ops
+
+
+class TFKeras(base.Family):
+    """The Keras that came with TensorFlow; `root` tells which of its packages."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        self._utils = self.module("engine.base_layer_utils")
+        self._network = self._first_module("engine.functional", "engine.network")
+        self._autocast = self._first_module(
+            "mixed_precision.autocast_variable", "mixed_precision.experimental.autocast_variable"
+        )
+        # Since TensorFlow 2.9 each call of a random layer moves a seed that is kept in Python.
+        generator = getattr(self.module("backend"), "RandomGenerator", None)
+        if hasattr(generator, "make_legacy_seed"):
+            ops.wrap(generator, "make_legacy_seed", ops.kept)
+
+    def module(self, name):
+        """Import a module of this Keras."""
+        return importlib.import_module(self.root + "." + name)
+
+    def _first_module(self, *names):
+        for name in names:
+            try:
+                return self.module(name)
+            except ImportError:
+                continue
+        return None
+
+    @property
+    def layer_class(self):
+        """The base class of this Keras's layers."""
+        return self.module("engine.base_layer").Layer
+
+    def make_wrappers(self, runtime):
+        return tf_keras_layers.make_classes(self, runtime)
+
+    def _context(self):
+        """Return the object on which Keras notes the present call (a thread's, in 1.14 the module's)."""
+        holder = self._utils._call_context
+        if hasattr(holder, "in_call") or not hasattr(self._utils, "CallContext"):
+            return holder
+        return self._utils.call_context()
+
+    def is_inference(self):
+        context = self._context()
+        if getattr(context, "saving", False):
+            return True
+        training = getattr(context, "training", None)
+        return training is not None and not self.backend.is_tensor(training) and not training
+
+    def call_state(self):
+        return dict(vars(self._context())), self._autocast_dtype()
+
+    @contextlib.contextmanager
+    def entered(self, state):
+        attributes, dtype = state
+        context = self._context()
+        before, dtype_before = dict(vars(context)), self._autocast_dtype()
+        _set_attributes(context, attributes)
+        self._set_autocast_dtype(dtype)
+        try:
+            yield
+        finally:
+            _set_attributes(context, before)
+            self._set_autocast_dtype(dtype_before)
+
+    def _autocast_dtype(self):
+        """The type that variables are read as: kept by thread since TensorFlow 2.4, by graph before."""
+        if hasattr(self._autocast, "_autocast_dtype"):
+            return getattr(self._autocast._autocast_dtype, "dtype", None)
+        return getattr(tf.compat.v1.get_default_graph(), "_auto_cast_variable_read_dtype", None)
+
+    def _set_autocast_dtype(self, dtype):
+        if hasattr(self._autocast, "_autocast_dtype"):
+            self._autocast._autocast_dtype.dtype = dtype
+        elif hasattr(tf.compat.v1.get_default_graph(), "_auto_cast_variable_read_dtype"):
+            tf.compat.v1.get_default_graph()._auto_cast_variable_read_dtype = dtype
+
+    def sublayers(self, layer):
+        if hasattr(layer, "_flatten_layers"):  # TensorFlow 2.3+
+            return list(layer._flatten_layers())
+        return [layer] + [m for m in layer.submodules if isinstance(m, self.layer_class)]
+
+    def loss_lists(self, layer):
+        lists = [layer._losses]
+        if getattr(layer, "_eager_losses", None) is not None:
+            lists.append(layer._eager_losses)
+        return lists
+
+    def variables(self, layers):
+        found = []
+        for layer in {id(x): x for layer in layers for x in self.sublayers(layer)}.values():
+            found.extend(layer._trainable_weights)
+            found.extend(layer._non_trainable_weights)
+            for metric in getattr(layer, "_metrics", []):
+                found.extend(metric.weights)
+        return found
+
+
+def _set_attributes(target, attributes):
+    vars(target).clear()
+    vars(target).update(attributes)

@@ -1,0 +1,166 @@
+"""Recompute and RecomputeSequential for tf.keras and tf_keras.
+
+The wrapper has the inner layer's name, call signature and masks, and builds it in its own name
+scope; Keras finds the weights and losses by itself. Files match the unwrapped layer by name and by
+order.
+"""
+
+import importlib
+
+from keras_remat.families import wrapping
+from keras_remat.replay.autograph import unconverted
+
+
+def make_classes(family, runtime):
+    """Return the wrapper classes for the layers of `family`."""
+    layer_class = family.layer_class
+    wrapper_class = family.module("layers").Wrapper
+    model_class = family.module("engine.training").Model
+
+    class Recompute(wrapper_class):
+        __doc__ = "Runs `layer` so that only its inputs are kept for the backward pass."
+
+        def __init__(self, layer, policy=None, name=None, **kwargs):
+            wrapping.check_layer(family, layer, "Recompute")
+            wrapping.check_policy(policy)
+            # Keras reads the signature of `call` when a layer is made, so this comes first.
+            vars(self)["call"] = _recomputed(self, layer, family, runtime)
+            super().__init__(layer, name=name or wrapping.wrapper_name(layer), **kwargs)
+            self.policy = policy
+            self.supports_masking = True
+            self._compute_output_and_mask_jointly = True
+            self._autocast = False
+
+        def build(self, input_shape=None):
+            if isinstance(self.layer, model_class):
+                self.built = True  # a model builds when it is called
+            else:
+                super().build(input_shape)
+                self.built = True
+
+        @property
+        def weights(self):
+            return self.layer.weights  # a model's own order, not trainable ones first
+
+        def compute_output_shape(self, input_shape):
+            return self.layer.compute_output_shape(input_shape)
+
+        def compute_mask(self, inputs, mask=None):
+            # The masks of a model come with its outputs; asking for them runs the model again.
+            return None if isinstance(self.layer, model_class) else self.layer.compute_mask(inputs, mask)
+
+        def get_config(self):
+            config = super().get_config()
+            config["policy"] = self.policy
+            return config
+
+    class RecomputeSequential(layer_class):
+        __doc__ = "Runs a list of layers so that only the inputs of its segments are kept."
+
+        def __init__(self, layers, segments="auto", policy=None, name=None, **kwargs):
+            layers = wrapping.check_layers(family, layers, "RecomputeSequential")
+            wrapping.check_policy(policy)
+            wrapping.check_segments(segments)
+            super().__init__(name=name, **kwargs)
+            self.layers = layers
+            self.segments = segments
+            self.policy = policy
+            self.supports_masking = True
+            self._compute_output_and_mask_jointly = True
+            self._autocast = False
+            self._sizes = None
+
+        def build(self, input_shape=None):
+            self._sizes = output_sizes(self.layers, input_shape)
+            self.built = True
+
+        @unconverted
+        def call(self, inputs, training=None, mask=None):
+            layers = list(self.layers)
+            bounds = runtime.cut(self._sizes or [1] * len(layers), self.segments)
+            for start, stop in zip(bounds, bounds[1:]):
+                segment = layers[start:stop]
+                given = mask if start == 0 else None
+
+                def run(x, segment=segment, mask=given):
+                    return wrapping.run_chain(segment, x, training, mask)
+
+                name = "%s[%d:%d]" % (self.name, start, stop)
+                inputs = runtime.call(name, run, segment, family, (inputs,), {})
+            return inputs
+
+        def compute_output_shape(self, input_shape):
+            for layer in self.layers:
+                input_shape = layer.compute_output_shape(input_shape)
+            return input_shape
+
+        def get_config(self):
+            config = super().get_config()
+            serialize = family.module("layers").serialize
+            config.update(
+                layers=[serialize(layer) for layer in self.layers], segments=self.segments, policy=self.policy
+            )
+            return config
+
+        @classmethod
+        def from_config(cls, config, custom_objects=None):
+            config = dict(config)
+            deserialize = family.module("layers").deserialize
+            layers = [deserialize(c, custom_objects=custom_objects) for c in config.pop("layers")]
+            return cls(layers, **config)
+
+    for cls in (Recompute, RecomputeSequential):
+        cls.__module__, cls.__qualname__ = "keras_remat.layers", cls.__name__
+        _register(family, cls)
+    return Recompute, RecomputeSequential
+
+
+def _recomputed(wrapper, layer, family, runtime):
+    """Make the `call` of a wrapper: the layer, called as a block."""
+
+    def call(*args, **kwargs):
+        return runtime.call(wrapper.name, layer, (layer,), family, args, kwargs)
+
+    return unconverted(wrapping.with_signature_of(call, layer.call))
+
+
+def output_sizes(layers, input_shape):
+    """List the number of elements per sample that each layer puts out, or None where Keras cannot tell."""
+    sizes = []
+    for layer in layers:
+        try:
+            input_shape = layer.compute_output_shape(input_shape)
+        except (NotImplementedError, AttributeError, TypeError, ValueError):
+            return None  # a layer of the user's that does not tell: all count alike
+        sizes.append(family_size(input_shape))
+    return sizes
+
+
+def family_size(shape):
+    """Return the number of elements per sample of a shape or nested shapes; unknown dimensions count 1."""
+    if isinstance(shape, (list, tuple)) and any(isinstance(s, (list, tuple)) or hasattr(s, "as_list") for s in shape):
+        return sum(family_size(s) for s in shape)
+    dimensions = shape.as_list() if hasattr(shape, "as_list") else list(shape or ())
+    size = 1
+    for dimension in dimensions[1:]:
+        size *= dimension or 1
+    return size
+
+
+def _register(family, cls):
+    """Let `load_model` find `cls` without `custom_objects`."""
+    utils = family.module("utils.generic_utils")
+    register = getattr(utils, "register_keras_serializable", None)
+    if register is None:  # tf_keras and TensorFlow 2.12+ keep it elsewhere, 1.x has none
+        register = getattr(_import(family.root + ".saving.object_registration"), "register_keras_serializable", None)
+    if register is None:
+        utils.get_custom_objects()[cls.__name__] = cls
+    else:
+        register(package="keras_remat", name=cls.__name__)(cls)
+
+
+def _import(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None

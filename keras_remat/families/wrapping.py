@@ -1,0 +1,85 @@
+"""What the wrappers of all families do alike: names, call signatures, checks of what they are given."""
+
+import inspect
+from typing import Any, Callable, NamedTuple
+
+from keras_remat.errors import RematError, UnsupportedFamilyError
+
+
+class Runtime(NamedTuple):
+    """What a wrapper needs of the engine, which families do not import.
+
+    `call(name, run, layers, family, args, kwargs)` runs a block; `cut(sizes, segments)` returns the
+    bounds of the segments of a list of layers whose outputs have the given sizes.
+    """
+
+    call: Callable[..., Any]
+    cut: Callable[..., Any]
+
+
+def check_layer(family, layer, wrapper):
+    """Raise unless `layer` is a layer of `family`."""
+    if not isinstance(layer, family.layer_class):
+        raise UnsupportedFamilyError(
+            "%s takes layers of one Keras. Received: %r of type %s.%s beside layers of %s. Make all "
+            "layers with the same Keras."
+            % (wrapper, layer, type(layer).__module__, type(layer).__name__, family.root)
+        )
+
+
+def check_layers(family, layers, wrapper):
+    """Raise unless `layers` is a list of layers of `family`; return it as a list."""
+    layers = list(layers)
+    for layer in layers:
+        check_layer(family, layer, wrapper)
+    return layers
+
+
+def check_policy(policy):
+    """Raise unless `policy` is one that this version knows: None, to recompute all of a block."""
+    if policy is not None:
+        raise RematError(
+            "`policy` must be None: a block is recomputed as a whole. Received: policy=%r. Wrap smaller "
+            "blocks to keep more." % (policy,)
+        )
+
+
+def check_segments(segments):
+    """Raise unless `segments` is "auto", "sqrt" or a positive int."""
+    if isinstance(segments, bool) or not (
+        segments in ("auto", "sqrt") or isinstance(segments, int) and segments > 0
+    ):
+        raise RematError(
+            '`segments` must be "auto", "sqrt" or a positive int. Received: segments=%r.' % (segments,)
+        )
+
+
+def wrapper_name(layer):
+    """Return the name of the next wrapper of `layer`: the layer's own, so that files match by name."""
+    count = vars(layer).get("_keras_remat_wrappers", 0)
+    vars(layer)["_keras_remat_wrappers"] = count + 1
+    return layer.name if count == 0 else "%s_%d" % (layer.name, count)
+
+
+def with_signature_of(function, original):
+    """Give `function` the signature of `original`: Keras reads it to know what to pass."""
+    function.__signature__ = inspect.signature(original)
+    function.__doc__ = original.__doc__
+    return function
+
+
+def accepts(layer, argument):
+    """True if the call of `layer` has the named argument."""
+    return argument in inspect.signature(layer.call).parameters
+
+
+def run_chain(layers, inputs, training, mask):
+    """Call `layers` one after the other, as Sequential does."""
+    for position, layer in enumerate(layers):
+        kwargs = {}
+        if training is not None and accepts(layer, "training"):
+            kwargs["training"] = training
+        if position == 0 and mask is not None and accepts(layer, "mask"):
+            kwargs["mask"] = mask
+        inputs = layer(inputs, **kwargs)
+    return inputs

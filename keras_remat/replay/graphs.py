@@ -1,0 +1,50 @@
+"""Where in a nest of TensorFlow graphs a block runs, and in which iteration of which loop."""
+
+from keras_remat.replay.scope import scopes
+from tensorflow.python.framework import ops
+
+try:  # TensorFlow 1.15+
+    from tensorflow.python.ops.control_flow_v2_func_graphs import (
+        CondBranchFuncGraph,
+        WhileBodyFuncGraph,
+        WhileCondFuncGraph,
+    )
+except ImportError:  # TensorFlow 1.14
+    from tensorflow.python.ops.control_flow_util_v2 import (
+        CondBranchFuncGraph,
+        WhileBodyFuncGraph,
+        WhileCondFuncGraph,
+    )
+
+_LOOPS = (WhileBodyFuncGraph, WhileCondFuncGraph)
+_CONTROL_FLOW = _LOOPS + (CondBranchFuncGraph,)
+
+
+def block_graph():
+    """Return the graph of the outermost block that the current graph is a branch or loop body of.
+
+    None if there is none: a function that is traced while a block runs is not the block's, and may
+    be cached, so it must see nothing of the block.
+    """
+    found = None
+    everywhere = any(scope.everywhere for scope in scopes())
+    graphs = {id(scope.graph) for scope in scopes() if scope.graph is not None}
+    graph = ops.get_default_graph()
+    while graph is not None:
+        if everywhere or id(graph) in graphs:
+            found = graph
+        if not isinstance(graph, _CONTROL_FLOW):
+            break
+        graph = graph.outer_graph
+    return found
+
+
+def iterations(outer):
+    """List the loop counters of the loops between the current graph and `outer`."""
+    counters = []
+    graph = ops.get_default_graph()
+    while graph is not outer:
+        if isinstance(graph, _LOOPS):
+            counters.append(graph.inputs[0] if graph.inputs else graph.get_operations()[0].outputs[0])
+        graph = graph.outer_graph
+    return counters

@@ -1,0 +1,261 @@
+"""Copy a piece of a TensorFlow graph: the second run of a block in graph mode.
+
+Calling a layer's Python again would need everything the layer read from the outside (learning phase,
+call contexts, autocast, losses) to be as it was. The graph already says exactly what was computed,
+so the second run is a copy of those ops. What an op would not repeat is never copied: the results
+of stateful ops (reads of variables, random numbers, Python functions, writes) are *boundary*: they
+are kept and fed to the copy. A block is therefore exact whatever it contains; an op that cannot be
+repeated only costs the bytes of its result.
+"""
+
+import collections
+
+from keras_remat.errors import RematError
+from keras_remat.replay import control_flow
+from tensorflow.python.framework import importer, ops
+
+# Stateful, but on a resource that each copy makes for itself and that lives in one step.
+_LOCAL_RESOURCES = ("TensorArray", "Stack")
+_SOURCES = frozenset(["Placeholder", "PlaceholderWithDefault", "VarHandleOp", "VariableV2", "Arg"])
+_FUNCTION_ATTRS = ("then_branch", "else_branch", "cond", "body", "f", "branches")
+
+
+def key(tensor):
+    """Name a tensor within its graph (tensors of TensorFlow 2 are not hashable)."""
+    return tensor.name
+
+
+def find_function(graph, name):
+    """Return the function called `name` seen from `graph`, or None."""
+    while graph is not None:
+        found = graph._get_function(name)
+        if found is not None:
+            return found
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+def _function_names(node_def):
+    for attr in _FUNCTION_ATTRS:
+        if attr in node_def.attr:
+            value = node_def.attr[attr]
+            if value.func.name:
+                yield value.func.name
+            for func in value.list.func:
+                yield func.name
+
+
+def _definition(function):
+    for attr in ("cached_definition", "definition"):
+        definition = getattr(function, attr, None)
+        if definition is not None:
+            return definition
+    raise RematError("The definition of the TensorFlow function %r cannot be read." % function.name)
+
+
+def _is_stateless(graph, node_def):
+    """True if `node_def` is stateful only for what it could call: the functions it does call are not."""
+    names = list(_function_names(node_def))
+    for name in names:
+        function = find_function(graph, name)
+        if function is None:
+            return False
+        for node in _definition(function).node_def:
+            if _op_def(graph, node.op).is_stateful and not _is_local(node.op):
+                if not _is_stateless(graph, node):
+                    return False
+    return bool(names)
+
+
+def _op_def(graph, op_type):
+    find = getattr(graph, "op_def_for_type", None) or graph._get_op_def
+    return find(op_type)
+
+
+def _is_local(op_type):
+    return op_type.startswith(_LOCAL_RESOURCES) and op_type.endswith(("V2", "V3"))
+
+
+def _repeatable(op, kept):
+    """True if running a copy of `op` gives the same values and has no effect on anything else.
+
+    Where the results of a loop are kept, a TensorArray that it wrote is not there to be read again.
+    """
+    if op.type in _SOURCES:
+        return False
+    if _is_local(op.type):
+        return not kept
+    return not op.op_def.is_stateful or _is_stateless(op.graph, op.node_def)
+
+
+def find_boundary(outputs, inputs, is_inside):
+    """List the tensors that a copy of `outputs` is fed with, each once, in the order they are met.
+
+    `inputs` are boundary; so is every tensor whose op does not satisfy `is_inside` (it was there
+    before the block) and every result of an op that is not repeatable.
+    """
+    kept = set()
+    while True:
+        found, context = _walk(outputs, {key(t) for t in inputs}, is_inside, kept)
+        if context is None:
+            return found
+        kept.add(context)
+
+
+def _walk(outputs, stops, is_inside, kept):
+    """Walk back from `outputs`; return the boundary, or the loop or condition that must be kept too.
+
+    An op that cannot be repeated inside a branch or loop of TensorFlow 1 has no result outside it:
+    then the results of the whole condition or loop are kept, and the walk starts again.
+    """
+    found = collections.OrderedDict()
+    seen = set()
+    pending = list(reversed(outputs))
+    while pending:
+        tensor = pending.pop()
+        name = key(tensor)
+        if name in seen:
+            continue
+        seen.add(name)
+        op = tensor.op
+        if name in stops or not is_inside(op) or control_flow.leaves(op, kept):
+            found[name] = tensor
+        elif not _repeatable(op, kept):
+            context = control_flow.outermost(op, is_inside)
+            if context is not None:
+                return None, context
+            found[name] = tensor
+        else:
+            pending.extend(op.inputs)
+            if control_flow.context_of(op) is not None:
+                pending.extend(o.outputs[0] for o in op.control_inputs if o.outputs and is_inside(o))
+    return list(found.values()), None
+
+
+def copy_tensors(outputs, feeds, gate):
+    """Copy what computes `outputs` into the current graph and return the copies of `outputs`.
+
+    Args:
+      outputs: tensors of one graph.
+      feeds: dict from `key` of a boundary tensor to the tensor of the current graph that stands
+        for it in the copy.
+      gate: a tensor of the current graph; ops of the copy that depend on no feed wait for it,
+        so that nothing large is computed before its time. None if there is nothing to wait for.
+    """
+    copied = _select(outputs, feeds)
+    if not copied:
+        return [feeds[key(t)] for t in outputs]
+    graph = ops.get_default_graph()
+    source_graph = outputs[0].graph
+    frame = graph.unique_name("copy", mark_as_used=False)
+    graph_def, input_map = _graph_def(copied, feeds, gate, frame, source_graph, graph)
+    names = [op.name for op in copied]
+    twins = importer.import_graph_def(graph_def, input_map=input_map, return_elements=names, name="copy")
+    twins = dict(zip(names, twins))
+    for op in copied:
+        _finish(op, twins[op.name])
+    control_flow.copy_contexts(copied, feeds, twins)
+    return [feeds[key(t)] if key(t) in feeds else twins[t.op.name].outputs[t.value_index] for t in outputs]
+
+
+def _select(outputs, feeds):
+    """List the ops that compute `outputs` from `feeds`."""
+    selected = collections.OrderedDict()
+    pending = [t.op for t in outputs if key(t) not in feeds]
+    while pending:
+        op = pending.pop()
+        if op.name in selected:
+            continue
+        selected[op.name] = op
+        pending.extend(t.op for t in op.inputs if key(t) not in feeds)
+        if control_flow.context_of(op) is not None:
+            pending.extend(o for o in op.control_inputs if control_flow.context_of(o) is not None)
+    for op in list(selected.values()):
+        selected.update((o.name, o) for o in control_flow.exits(op))
+    return list(selected.values())
+
+
+def _graph_def(copied, feeds, gate, frame, source_graph, graph):
+    """Write `copied` as a GraphDef whose missing inputs are in the returned input map."""
+    from tensorflow.core.framework import graph_pb2
+
+    graph_def = graph_pb2.GraphDef()
+    graph_def.versions.CopyFrom(source_graph.graph_def_versions)
+    names = {op.name for op in copied}
+    input_map = {}
+    gate_name = None
+    for op in copied:
+        node = graph_def.node.add()
+        node.CopyFrom(op.node_def)
+        del node.input[:]
+        fed = False
+        for tensor in op.inputs:
+            name = key(tensor)
+            if name in feeds:
+                node.input.append(name)
+                input_map[name] = feeds[name]
+                fed = True
+            else:
+                node.input.append(name)
+        for control in op.control_inputs:
+            if control.name in names and control_flow.context_of(op) is not None:
+                node.input.append("^" + control.name)
+        if gate is not None and not fed and _starts_by_itself(op):
+            node.input.append("^" + _GATE)
+            gate_name = _GATE
+        _strip_colocation(node, names)
+        control_flow.rename_frame(node, frame)
+        for function in _function_names(node):
+            _share_function(source_graph, graph, function)
+    if gate_name:
+        input_map["^" + _GATE] = gate
+    return graph_def, input_map
+
+
+_GATE = "keras_remat_gate"
+_SMALL = 1024
+
+
+def _starts_by_itself(op):
+    """True if `op` makes a large tensor from constants alone, which would be made when a step begins."""
+    if op.type == "Const" or any(t.op.type != "Const" for t in op.inputs):
+        return False
+    if control_flow.context_of(op) is not None:
+        return False
+    return any((t.shape.num_elements() or _SMALL) >= _SMALL for t in op.outputs)
+
+
+def _strip_colocation(node, names):
+    if "_class" in node.attr:
+        kept = [s for s in node.attr["_class"].list.s if s[len(b"loc:@") :].decode() in names]
+        del node.attr["_class"].list.s[:]
+        node.attr["_class"].list.s.extend(kept)
+        if not kept:
+            del node.attr["_class"]
+
+
+def _share_function(source_graph, graph, name):
+    """Make the function called `name`, and those that it calls, known to `graph`."""
+    if graph is source_graph or find_function(graph, name) is not None and graph._is_function(name):
+        return
+    function = find_function(source_graph, name)
+    if function is None:
+        return
+    for node in _definition(function).node_def:
+        for inner in _function_names(node):
+            _share_function(source_graph, graph, inner)
+    if not graph._is_function(name):
+        function.add_to_graph(graph)
+
+
+def _finish(op, twin):
+    """Give the copy what Python knows about the original and the GraphDef does not."""
+    gradient = getattr(op, "_gradient_function", None)
+    if gradient is not None:
+        twin._gradient_function = gradient
+    for old, new in zip(op.outputs, twin.outputs):
+        if old.shape.ndims is not None:
+            new.set_shape(old.shape)
+        data = getattr(old, "_handle_data", None)
+        if data is not None and getattr(new, "_handle_data", None) is None:
+            new._handle_data = data
