@@ -1,0 +1,86 @@
+"""One suite for every Keras: `--target` chooses it, fixtures show it, the table of limits marks it.
+
+Each test that asks for `mode` runs in all modes that the target has, or in those of the marker
+`modes(...)`. Tests of layers that the target does not have are not collected.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.pop("RECOMPUTE", None)
+
+import limits  # noqa: E402
+import mutation  # noqa: E402
+import pytest  # noqa: E402
+import targets  # noqa: E402
+
+
+def pytest_addoption(parser):
+    parser.addoption("--target", choices=targets.NAMES, help="the Keras under test")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "modes(*names): the modes in which a test runs")
+    config.addinivalue_line("markers", "needs(*layers): layers without which a test is left out")
+    # What old TensorFlows say about Python, and new ones about old TensorFlows, is not for us to change.
+    config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")
+    config.addinivalue_line("filterwarnings", "ignore::FutureWarning")
+    config.target = targets.load(config.getoption("--target") or targets.best_name())
+    mutation.apply(os.environ.get(mutation.VARIABLE))
+
+
+def pytest_generate_tests(metafunc):
+    if "mode" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("modes")
+        modes = metafunc.config.target.modes
+        wanted = marker.args if marker else modes
+        # None stands for "has none of them", and is left out below.
+        metafunc.parametrize("mode", [mode for mode in modes if mode in wanted] or [None])
+
+
+def pytest_collection_modifyitems(config, items):
+    kept, left_out = [], []
+    for item in items:
+        needed = [name for marker in item.iter_markers("needs") for name in marker.args]
+        exists = all(config.target.layer(name) for name in needed)
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        (kept if exists and params.get("mode", "any") else left_out).append(item)
+        limit = limits.limit_of(item.nodeid.rpartition("/")[2], config.target)
+        if limit:
+            item.add_marker(pytest.mark.xfail(reason=limit.reason, strict=True))
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
+
+
+@pytest.fixture
+def target(request):
+    return request.config.target
+
+
+@pytest.fixture
+def keras(target):
+    target.reset()
+    return target.keras
+
+
+@pytest.fixture
+def tf(target):
+    return target.tf
+
+
+@pytest.fixture
+def prove(target, mode):
+    from proofs import Prove
+
+    return Prove(target, mode)
+
+
+@pytest.fixture(autouse=True)
+def clean_thread():
+    """Whatever a test did, no scope stays open on its thread."""
+    yield
+    from keras_remat.replay.scope import scopes
+
+    assert scopes() == []

@@ -1,0 +1,314 @@
+"""The three proofs that a block is recomputed: same numbers, ran again, keeps less.
+
+A layer under test is *marked*: its call ends in a softsign and an arc tangent, in the plain model and
+in the wrapped one. Plain autodiff keeps the softsign's result for the gradient of the arc tangent,
+a recomputed block does not; and how often the mark was computed tells how often the block ran.
+"""
+
+import functools
+import gc
+import inspect
+import weakref
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import steps
+from keras_remat import Recompute, is_recomputing
+
+# How far numbers may be apart, relative to the largest: XLA and the executor of graphs choose the
+# order of sums; eager kernels are the same in both runs.
+TOLERANCE = {
+    "loop": 0.0,
+    "fit-eager": 0.0,
+    "function": 1e-6,
+    "fit": 1e-6,
+    "graph": 1e-6,
+    "xla": 1e-5,
+}
+MARK = "Atan"
+
+
+class Run(NamedTuple):
+    """One run of a marked layer: in which graph (None if eager), and its intermediate tensor."""
+
+    again: bool
+    graph: Any
+    inner: Any
+
+    def is_held(self):
+        """True if somebody holds the eager intermediate."""
+        return self.inner() is not None
+
+    def readers(self):
+        """The ops that read the intermediate of a graph, the mark itself left out."""
+        return [op for op in self.inner.consumers() if op.type != MARK]
+
+
+def mark(tf, layer):
+    """Mark `layer`; the list that is returned gets a `Run` for each run of its call."""
+    runs, original = [], layer.call
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        return note(original(*args, **kwargs))
+
+    @tf.autograph.experimental.do_not_convert
+    def note(outputs):
+        marked = [_mark_tensor(tf, t, runs) for t in tf.nest.flatten(outputs)]
+        return tf.nest.pack_sequence_as(outputs, marked)
+
+    call.__signature__ = inspect.signature(original)
+    layer.call = call
+    return runs
+
+
+def _mark_tensor(tf, tensor, runs):
+    if not isinstance(tensor, tf.Tensor) or not steps.is_float(tensor):
+        return tensor
+    inner = tf.nn.softsign(tensor)
+    outer = tf.atan(inner)
+    if hasattr(inner, "numpy"):
+        runs.append(Run(is_recomputing(), None, weakref.ref(inner)))
+    else:
+        runs.append(Run(is_recomputing(), inner.graph, inner))
+    for name in ("_uses_learning_phase", "_keras_mask"):
+        if hasattr(tensor, name):
+            setattr(outer, name, getattr(tensor, name))
+    return outer
+
+
+def count_marks(graph):
+    return sum(op.type == MARK for op in graph.get_operations())
+
+
+def floats(*shape, seed=0):
+    """Normal random numbers as float32."""
+    return np.random.RandomState(seed).randn(*shape).astype("float32")
+
+
+def ints(*shape, high=10, seed=0):
+    """Token ids as int32."""
+    return np.random.RandomState(seed).randint(0, high, shape).astype("int32")
+
+
+def assert_ran_again(runs):
+    """In eager each call ran twice, the second time told so; a graph holds each call twice."""
+    assert runs, "the block did not run"
+    if runs[-1].graph is None:
+        again = [run.again for run in runs]
+        assert again.count(True) == again.count(False) == len(runs) // 2
+    else:
+        in_graph = [run for run in runs if run.graph is runs[-1].graph]
+        assert not any(run.again for run in in_graph)
+        assert count_marks(runs[-1].graph) == 2 * len(in_graph)
+
+
+def assert_ran_once(runs):
+    """Nothing ran again, and no graph holds what would."""
+    assert runs, "the block did not run"
+    for run in runs:
+        assert not run.again
+    graph = runs[-1].graph
+    if graph is not None:
+        assert count_marks(graph) == sum(run.graph is graph for run in runs)
+        assert not [op for op in graph.get_operations() if op.name.startswith("recompute")]
+
+
+def assert_keeps_less(plain, wrapped):
+    """`plain` and `wrapped`: for each run, whether something keeps its intermediate for the gradient."""
+    assert plain and all(plain), "the plain model keeps nothing: the proof shows nothing"
+    assert wrapped and not any(wrapped), "the wrapped model keeps what is inside the block"
+
+
+def assert_same(name, expected, received, tolerance=0.0):
+    """Two arrays, sparse gradients or Nones are equal, up to `tolerance` times the largest number."""
+    assert type(expected) is type(received), f"{name}: {type(expected)}, {type(received)}"
+    if isinstance(expected, steps.Sparse):
+        assert_same(name + " indices", expected.indices, received.indices)
+        assert_same(name + " values", expected.values, received.values, tolerance)
+    elif expected is not None:
+        expected, received = np.asarray(expected), np.asarray(received)
+        assert expected.shape == received.shape, name
+        assert np.all(np.isfinite(expected)), f"{name} is not finite in the plain model"
+        if expected.size:
+            apart = np.max(np.abs(np.asarray(expected, "float64") - received))
+            assert apart <= tolerance * np.max(np.abs(expected)), f"{name}: {apart} apart"
+
+
+class Result(NamedTuple):
+    """What training gave: `steps`, `weights`, and predictions."""
+
+    steps: Any
+    weights: Any
+    prediction: Any
+
+
+def assert_same_results(plain, wrapped, tolerance):
+    """Losses, gradients, weights, state and predictions of two models are the same."""
+    assert len(plain.steps) == len(wrapped.steps)
+    for number, (one, other) in enumerate(zip(plain.steps, wrapped.steps)):
+        assert_same(f"loss of step {number}", one.loss, other.loss, tolerance)
+        assert len(one.grads) == len(other.grads)
+        for i, grads in enumerate(zip(one.grads, other.grads)):
+            assert_same(f"gradient {i} of step {number}", *grads, tolerance=tolerance)
+    assert len(plain.weights) == len(wrapped.weights)
+    for i, weights in enumerate(zip(plain.weights, wrapped.weights)):
+        assert_same(f"weight {i}", *weights, tolerance=tolerance)
+    assert_same("prediction", plain.prediction, wrapped.prediction, tolerance)
+
+
+def set_weights(model, seed=7):
+    """Give a model the same weights whatever its initializers drew; state is positive."""
+    rng = np.random.RandomState(seed)
+    trainable = {id(w) for w in model.trainable_weights}
+    values = []
+    for weight, old in zip(model.weights, model.get_weights()):
+        new = rng.uniform(-0.6, 0.6, old.shape)
+        new = new if id(weight) in trainable else np.abs(new) + 0.1
+        values.append(new.astype(old.dtype) if old.dtype.kind == "f" else old)
+    model.set_weights(values)
+
+
+def get_weights(model):
+    """Copies: Keras may hand out the buffers of the weights themselves."""
+    return [np.array(w) for w in model.get_weights()]
+
+
+@contextmanager
+def nothing():
+    """`contextlib.nullcontext` as a function that is called like `recording`."""
+    yield
+
+
+class Prove:
+    """The fixture `prove`: builds a model around a layer, plain and wrapped, and shows the proofs."""
+
+    def __init__(self, target, mode):
+        self.target, self.mode = target, mode
+        self.tolerance = TOLERANCE[mode]
+
+    def __call__(
+        self, make, *x, call=None, count=3, same=True, again=True, less=True, wrap=Recompute
+    ):
+        """Prove all three, or those that are asked for, for `make()` called on inputs like `x` (arrays).
+
+        Args:
+          make: makes the layer, with `seed=` where it is random.
+          x: arrays, the inputs.
+          call: calls the layer on symbolic inputs; by default with one tensor or the list of them.
+          count: training steps.
+          same, again, less: which of the proofs are wanted.
+          wrap: makes the wrapped layer.
+        """
+        plain, plain_kept, _ = self.train(make, x, call, count, None)
+        wrapped, wrapped_kept, runs = self.train(make, x, call, count, wrap)
+        if same:
+            assert_same_results(plain, wrapped, self.tolerance)
+            grads = [g for step in plain.steps for g in step.grads if g is not None]
+            assert not grads or any(np.any(to_dense(g)) for g in grads), "all gradients are zero"
+        if again:
+            assert_ran_again(runs)
+        if less and self.mode != "fit-eager":  # nothing of ours runs between `fit` and its gradient
+            assert_keeps_less(plain_kept, wrapped_kept)
+        return plain, wrapped
+
+    def train(self, make, x, call, count, wrap):
+        """Train for `count` steps: the result, what was kept in the last step, the runs of that step."""
+        from keras_remat.backends.tensorflow import recording
+
+        target, kept = self.target, []
+        target.reset()
+        with recording() if wrap is None else nothing():
+            layer = make()
+            runs = mark(target.tf, layer)
+            model = build(target, wrap(layer) if wrap else layer, x, call)
+            set_weights(model)
+
+            def before_gradient():
+                gc.collect()
+                kept[:] = [run.is_held() for run in runs]
+
+            if not target.is_symbolic:
+                del runs[:]
+            trainer = steps.trainer(target, self.mode, model, before_gradient=before_gradient)
+            y = np.random.RandomState(5).randn(len(x[0]), 2).astype("float32")
+            taken = trainer.train(x, y, count - 1)
+            if self.mode in ("loop", "fit-eager"):
+                del runs[:]
+            taken += trainer.train(x, y, 1)
+            seen = list(runs)
+            if seen and seen[-1].graph is not None:
+                kept = [bool(run.readers()) for run in seen if run.graph is seen[-1].graph]
+            elif self.mode == "fit-eager":
+                kept = []
+            if not target.is_symbolic:
+                del runs[:]
+            result = Result(taken, get_weights(model), trainer.predict(x))
+            if wrap and not target.is_symbolic:
+                assert_ran_once(runs)
+        return result, kept, seen
+
+
+def to_dense(grad):
+    return grad.values if isinstance(grad, steps.Sparse) else grad
+
+
+def build(target, layer, x, call=None):
+    """A model with `layer` between inputs like the arrays `x` and a head that reads all its outputs."""
+    keras = target.keras
+    inputs = [keras.layers.Input(part.shape[1:], dtype=part.dtype.name) for part in x]
+    called = call(layer, *inputs) if call else layer(inputs if len(inputs) > 1 else inputs[0])
+    flat = [t for t in target.tf.nest.flatten(called) if t is not None]
+    return keras.models.Model(inputs, make_head(target)(flat if len(flat) > 1 else flat[0]))
+
+
+def make_head(target):
+    """A layer that maps whatever it is given, masks included, to two numbers per sample."""
+    tf = target.tf
+
+    class Head(target.keras.layers.Layer):
+        def __init__(self, **kwargs):
+            super().__init__(name="head", **kwargs)
+            self.supports_masking = True
+
+        def build(self, input_shape):
+            shapes = input_shape if isinstance(input_shape, list) else [input_shape]
+            self.kernels = [
+                self.add_weight(
+                    name=f"kernel{i}", shape=(size_of(shape), 2), initializer="glorot_uniform"
+                )
+                for i, shape in enumerate(shapes)
+            ]
+            self.built = True
+
+        def call(self, inputs, mask=None):
+            inputs = inputs if isinstance(inputs, list) else [inputs]
+            masks = mask if isinstance(mask, list) else [mask] * len(inputs)
+            total = 0.0
+            for tensor, kernel, masked in zip(inputs, self.kernels, masks):
+                tensor = tf.cast(tensor, tf.float32)
+                if masked is not None:
+                    shape = tf.concat(
+                        [
+                            tf.shape(masked),
+                            tf.ones([len(tensor.shape) - len(masked.shape)], "int32"),
+                        ],
+                        0,
+                    )
+                    tensor *= tf.reshape(tf.cast(masked, tf.float32), shape)
+                total += tf.matmul(tf.reshape(tensor, [-1, kernel.shape[0]]), kernel)
+            return total
+
+        def compute_mask(self, inputs, mask=None):
+            return None
+
+        def compute_output_shape(self, input_shape):
+            first = input_shape[0] if isinstance(input_shape, list) else input_shape
+            return (first[0], 2)
+
+    return Head()
+
+
+def size_of(shape):
+    return int(np.prod([int(n) for n in tuple(shape)[1:]]))
