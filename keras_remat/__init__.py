@@ -1,5 +1,7 @@
 """Train bigger Keras models and batches in the same memory, exactly and with one line."""
 
+from keras_remat.convert import recompute_all, restore
+from keras_remat.decorator import recompute_grad
 from keras_remat.engine import is_recomputing, recompute_enabled
 from keras_remat.errors import (
     BudgetError,
@@ -19,5 +21,8 @@ __all__ = [
     "RematError",
     "UnsupportedFamilyError",
     "is_recomputing",
+    "recompute_all",
     "recompute_enabled",
+    "recompute_grad",
+    "restore",
 ]

@@ -58,14 +58,25 @@ def recompute_enabled(flag):
         _SWITCH.flags.pop()
 
 
-def is_enabled(default=True):
-    """Tell whether blocks are to be recomputed; `default` holds if neither context nor variable says."""
+def is_enabled(own=None, default=True):
+    """Tell whether blocks are to be recomputed.
+
+    The innermost `recompute_enabled` decides, then the block's `own` word (a bool, if it has one), then
+    the environment variable, then `default`.
+    """
     if _SWITCH.flags:
         return _SWITCH.flags[-1]
+    if own is not None:
+        return own
     value = os.environ.get(_VARIABLE, "")
     if value not in ("", "0", "1"):
         raise RematError("The environment variable RECOMPUTE must be 0 or 1. Received: %r." % value)
     return default if value == "" else value == "1"
+
+
+def is_on(family):
+    """True if blocks of `family` would be recomputed now: switched on, and a gradient may be asked for."""
+    return is_enabled() and family.may_differentiate()
 
 
 def is_recomputing():
@@ -84,11 +95,14 @@ def is_recomputing():
     return any(backend.is_replaying() for backend in loaded())
 
 
-def call(block, args, kwargs, default=True):
+def call(block, args, kwargs):
     """Run `block` with the given arguments; recompute it if that is on and a gradient may be asked for."""
+    return run(block, args, kwargs) if is_on(block.family) else block.run(*args, **kwargs)
+
+
+def run(block, args, kwargs):
+    """Run `block` so that it is computed again for its gradient, and only its inputs are kept."""
     family, backend = block.family, block.family.backend
-    if not is_enabled(default) or not family.may_differentiate():
-        return block.run(*args, **kwargs)
     structure = (args, kwargs)
     flat = backend.flatten(structure)
     where = [i for i, leaf in enumerate(flat) if backend.is_tensor(leaf)]

@@ -11,7 +11,7 @@ def _call(name, run, layers, family, args, kwargs):
     return engine.call(engine.Block(name, run, layers, family), args, kwargs)
 
 
-RUNTIME = Runtime(call=_call, cut=solve.cut)
+RUNTIME = Runtime(call=_call, cut=solve.cut_chain, is_on=engine.is_on)
 
 
 class _Facade(type):

@@ -48,3 +48,19 @@ def _load(root):
     if root.startswith("keras") and version < (2, 4):
         return importlib.import_module("keras_remat.families.keras2").Keras2(root)
     return importlib.import_module("keras_remat.families.tf_keras").TFKeras(root)
+
+
+def function_family():
+    """Return the family of plain functions of tensors.
+
+    Raises:
+      UnsupportedFamilyError: if no framework is loaded whose functions can be recomputed.
+    """
+    if "tensorflow" not in sys.modules:
+        raise UnsupportedFamilyError(
+            "recompute_grad decorates functions of TensorFlow tensors. Received: a call in a process where "
+            "TensorFlow is not imported. Import it before the call."
+        )
+    if None not in _FAMILIES:
+        _FAMILIES[None] = importlib.import_module("keras_remat.families.functions").Functions()
+    return _FAMILIES[None]

@@ -1,8 +1,36 @@
 """The questions that a family of Keras answers."""
 
 import contextlib
+from typing import Any, NamedTuple, Tuple
 
 from keras_remat import backends
+
+
+class Call(NamedTuple):
+    """One call of a layer in a model's graph.
+
+    `inputs` and `outputs` hold keys of tensors, `size` the elements per sample of all outputs
+    (unknown dimensions count 1), `inside` an estimate of those that the layer holds while it runs.
+    """
+
+    layer: Any
+    inputs: Tuple[str, ...]
+    outputs: Tuple[str, ...]
+    size: int
+    inside: int
+    node: Any
+
+
+class Segment(NamedTuple):
+    """Consecutive calls of a model: keys of the tensors that they read and that others read of them.
+
+    If `is_block`, they run as one recomputed block; otherwise it is a single call that runs plainly.
+    """
+
+    calls: Tuple[Call, ...]
+    inputs: Tuple[str, ...]
+    outputs: Tuple[str, ...]
+    is_block: bool
 
 
 class Family:
@@ -44,6 +72,46 @@ class Family:
 
     def entered(self, state):
         """Context manager: be again in the call that `state` was noted in."""
+        raise NotImplementedError
+
+    def calls(self, model):
+        """List the calls of a model's graph in topological order, None if it has no graph."""
+        raise NotImplementedError
+
+    def is_model(self, layer):
+        """True if `layer` is a model."""
+        raise NotImplementedError
+
+    def output_keys(self, model):
+        """List the keys of a model's output tensors."""
+        raise NotImplementedError
+
+    def like_layers(self, model):
+        """List the layers that a subclassed model holds in lists of layers of one class."""
+        raise NotImplementedError
+
+    def convert(self, model, segments, runtime):
+        """Make `model` run its calls segment by segment, in place."""
+        raise NotImplementedError
+
+    def forget_functions(self, model):
+        """Drop what `compile` and `fit` made of the model before it was converted or restored."""
+        raise NotImplementedError
+
+    def convertible(self, function, layer):
+        """Return `function`, a method of `layer` or a function (None), as AutoGraph would call it."""
+        raise NotImplementedError
+
+    def convert_layer(self, layer, runtime):
+        """Run each call of `layer`, by itself, as a recomputed block."""
+        raise NotImplementedError
+
+    def restore(self, layer):
+        """Undo `convert` or `convert_layer`, not those of layers inside."""
+        raise NotImplementedError
+
+    def is_converted(self, layer):
+        """True if `layer` itself was converted."""
         raise NotImplementedError
 
     def may_differentiate(self):

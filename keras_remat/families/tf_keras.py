@@ -4,8 +4,8 @@ import contextlib
 import importlib
 
 import tensorflow as tf
-from keras_remat.families import base, tf_keras_layers
-from keras_remat.replay import ops
+from keras_remat.families import base, tf_keras_layers, tf_keras_models
+from keras_remat.replay import autograph, ops
 
 
 class TFKeras(base.Family):
@@ -42,6 +42,43 @@ class TFKeras(base.Family):
 
     def make_wrappers(self, runtime):
         return tf_keras_layers.make_classes(self, runtime)
+
+    @property
+    def sequential_model_class(self):
+        """The class of Sequential models."""
+        return self.module("engine.sequential").Sequential
+
+    def is_model(self, layer):
+        return isinstance(layer, self.module("engine.training").Model)
+
+    def calls(self, model):
+        return tf_keras_models.calls(self, model)
+
+    def output_keys(self, model):
+        return tf_keras_models.output_keys(self, model)
+
+    def like_layers(self, model):
+        return tf_keras_models.like_layers(self, model)
+
+    def convert(self, model, segments, runtime):
+        tf_keras_models.convert(self, model, segments, runtime)
+
+    def convert_layer(self, layer, runtime):
+        tf_keras_models.convert_layer(self, layer, runtime)
+
+    def restore(self, layer):
+        tf_keras_models.restore(layer)
+
+    def is_converted(self, layer):
+        return tf_keras_models.is_converted(layer)
+
+    def forget_functions(self, model):
+        tf_keras_models.forget_functions(model)
+
+    def convertible(self, function, layer):
+        if tf.executing_eagerly() or layer is not None and self.is_own_class(layer):
+            return function
+        return autograph.converted(function)
 
     def _context(self):
         """Return the object on which Keras notes the present call (a thread's, in 1.14 the module's)."""

@@ -8,7 +8,7 @@ order.
 import importlib
 
 from keras_remat.families import wrapping
-from keras_remat.replay.autograph import unconverted
+from keras_remat.replay.marks import unconverted
 
 
 def make_classes(family, runtime):
@@ -71,7 +71,7 @@ def make_classes(family, runtime):
             self._sizes = None
 
         def build(self, input_shape=None):
-            self._sizes = output_sizes(self.layers, input_shape)
+            self._sizes = wrapping.output_sizes(self.layers, input_shape)
             self.built = True
 
         @unconverted
@@ -122,29 +122,6 @@ def _recomputed(wrapper, layer, family, runtime):
         return runtime.call(wrapper.name, layer, (layer,), family, args, kwargs)
 
     return unconverted(wrapping.with_signature_of(call, layer.call))
-
-
-def output_sizes(layers, input_shape):
-    """List the number of elements per sample that each layer puts out, or None where Keras cannot tell."""
-    sizes = []
-    for layer in layers:
-        try:
-            input_shape = layer.compute_output_shape(input_shape)
-        except (NotImplementedError, AttributeError, TypeError, ValueError):
-            return None  # a layer of the user's that does not tell: all count alike
-        sizes.append(family_size(input_shape))
-    return sizes
-
-
-def family_size(shape):
-    """Return the number of elements per sample of a shape or nested shapes; unknown dimensions count 1."""
-    if isinstance(shape, (list, tuple)) and any(isinstance(s, (list, tuple)) or hasattr(s, "as_list") for s in shape):
-        return sum(family_size(s) for s in shape)
-    dimensions = shape.as_list() if hasattr(shape, "as_list") else list(shape or ())
-    size = 1
-    for dimension in dimensions[1:]:
-        size *= dimension or 1
-    return size
 
 
 def _register(family, cls):

@@ -10,11 +10,13 @@ class Runtime(NamedTuple):
     """What a wrapper needs of the engine, which families do not import.
 
     `call(name, run, layers, family, args, kwargs)` runs a block; `cut(sizes, segments)` returns the
-    bounds of the segments of a list of layers whose outputs have the given sizes.
+    bounds of the segments of a list of layers whose outputs have the given sizes; `is_on(family)`
+    tells whether blocks would be recomputed now.
     """
 
     call: Callable[..., Any]
     cut: Callable[..., Any]
+    is_on: Callable[..., Any]
 
 
 def check_layer(family, layer, wrapper):
@@ -83,3 +85,30 @@ def run_chain(layers, inputs, training, mask):
             kwargs["mask"] = mask
         inputs = layer(inputs, **kwargs)
     return inputs
+
+
+def output_sizes(layers, input_shape):
+    """List the elements per sample that each layer puts out, None where Keras cannot tell."""
+    sizes = []
+    for layer in layers:
+        try:
+            input_shape = layer.compute_output_shape(input_shape)
+        except (NotImplementedError, AttributeError, TypeError, ValueError):
+            return None  # a layer of the user's that does not tell: all count alike
+        sizes.append(size_of(input_shape))
+    return sizes
+
+
+def size_of(shape):
+    """Return the elements per sample of a shape or of nested shapes; unknown dimensions count 1."""
+    if isinstance(shape, dict):
+        return sum(size_of(s) for s in shape.values())
+    if hasattr(shape, "as_list"):
+        shape = shape.as_list() if shape.ndims is not None else [None]
+    shape = list(shape or ())
+    if any(isinstance(s, (list, tuple, dict)) or hasattr(s, "as_list") for s in shape):
+        return sum(size_of(s) for s in shape)
+    size = 1
+    for dimension in shape[1:]:
+        size *= dimension or 1
+    return size

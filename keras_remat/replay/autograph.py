@@ -1,4 +1,4 @@
-"""AutoGraph and blocks: our own functions are left as they are, the user's are converted as ever."""
+"""AutoGraph in blocks: the user's functions are converted as ever (ours are marked, see `marks`)."""
 
 from tensorflow.python.autograph.impl import api
 
@@ -13,10 +13,3 @@ def converted(function):
     if hasattr(api, "tf_convert"):
         return api.tf_convert(function, ag_ctx.control_status_ctx())
     return api.convert(recursive=True)(function)
-
-
-def unconverted(function):
-    """Mark `function`, in place, as code that AutoGraph calls as it is."""
-    setattr(function, "__ag_compiled", True)  # up to TensorFlow 2.1; a literal name would be mangled in a class
-    function.autograph_info__ = None  # since TensorFlow 2.2
-    return function

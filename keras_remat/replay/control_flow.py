@@ -33,7 +33,12 @@ def outermost(op, is_inside):
 
 
 def _first_op(context):
-    return (context.pivot if hasattr(context, "pivot") else context._pivot).op
+    return pivot(context).op
+
+
+def pivot(context):
+    """Return the tensor that ops of `context` without inputs wait for, known to Python alone."""
+    return context.pivot if hasattr(context, "pivot") else context._pivot
 
 
 def leaves(op, kept):
@@ -41,6 +46,13 @@ def leaves(op, kept):
     if not kept or _within(op._get_control_flow_context(), kept):
         return False
     return any(_within(t.op._get_control_flow_context(), kept) for t in op.inputs)
+
+
+def around_conditions(context, last):
+    """Return the context around the conditions that `context` is in, up to a loop or to `last`."""
+    while context is not last and isinstance(context, control_flow_ops.CondContext):
+        context = context.outer_context
+    return context
 
 
 def _within(context, kept):

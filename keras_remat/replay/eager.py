@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_remat.errors import RecomputeMismatchError, RematError
 from keras_remat.replay import handles, host_random
 from keras_remat.replay import scope as scopes
-from keras_remat.replay.autograph import unconverted
+from keras_remat.replay.marks import unconverted
 
 try:  # TensorFlow 2.12+
     from tensorflow.python.eager import record as tape_lib

@@ -9,7 +9,7 @@ Nothing else is remembered, so the op can be nested, copied, lifted into another
 import tensorflow as tf
 from keras_remat.replay import scope as scopes
 from keras_remat.replay import subgraph
-from keras_remat.replay.autograph import unconverted
+from keras_remat.replay.marks import unconverted
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util

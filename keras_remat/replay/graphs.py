@@ -48,3 +48,9 @@ def iterations(outer):
             counters.append(graph.inputs[0] if graph.inputs else graph.get_operations()[0].outputs[0])
         graph = graph.outer_graph
     return counters
+
+
+def in_loop(outer):
+    """True inside a loop that the block whose graph is `outer` runs."""
+    context = ops.get_default_graph()._get_control_flow_context()
+    return bool(iterations(outer)) or context is not None and context.GetWhileContext() is not None

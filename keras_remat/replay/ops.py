@@ -9,11 +9,12 @@ import functools
 
 import tensorflow as tf
 from keras_remat.errors import RematError
+from keras_remat.replay import control_flow
 from keras_remat.replay import scope as scopes
 from keras_remat.replay.autograph import converted
-from keras_remat.replay.graphs import block_graph, iterations
+from keras_remat.replay.graphs import block_graph, in_loop, iterations
 from tensorflow.python.eager import context, def_function
-from tensorflow.python.framework import dtypes, ops
+from tensorflow.python.framework import dtypes, ops, random_seed
 from tensorflow.python.ops import (
 
     gen_random_ops,
@@ -68,11 +69,24 @@ def _draw(what, draw):
         return scopes.noted(what, draw)
     graph = block_graph()
     if graph is ops.get_default_graph():
-        return draw()
+        return _draw_before_conditions(graph, draw)
     with graph.as_default(), ops.control_dependencies(None):
         seed = draw()
     for iteration in iterations(graph):
         seed = seed + tf.stack([0, tf.cast(iteration, tf.int32)])
+    return seed
+
+
+def _draw_before_conditions(graph, draw):
+    """Draw outside the `tf.cond` of TensorFlow 1 that we are in, so that what uses it can be copied."""
+    inner = graph._get_control_flow_context()
+    outer = control_flow.around_conditions(inner, scopes.scopes()[0].context)
+    if outer is inner:
+        return draw()
+    with ops.control_dependencies(None):  # leaves all contexts
+        graph._set_control_flow_context(outer)
+        seed = draw()
+        graph._set_control_flow_context(None)
     return seed
 
 
@@ -152,14 +166,15 @@ def _write(original, resource, *args, **kwargs):
     """Note the value that a variable has before its first write in an eager block."""
     if context.executing_eagerly():
         for scope in scopes.scopes():
-            if scope.graph is None and scope.mode == scopes.RECORD:
-                scope.written.setdefault(id(resource), (resource, _value(resource)))
+            if scope.graph is None and scope.mode == scopes.RECORD and id(resource) not in scope.written:
+                if gen_resource_variable_ops.var_is_initialized_op(resource):
+                    scope.written[id(resource)] = (resource, _value(resource))
     elif block_graph() is not None and not _is_plain_place(block_graph()):
-        if _is_noted(resource, "lifted"):
+        if _is_noted(resource, "lifted") and in_loop(block_graph()):
             raise RematError(
-                "A variable that a recomputed block reads inside tf.cond or tf.while_loop may not be "
-                "written there afterwards. Received: a write by %s. Write it outside the condition or "
-                "loop, or leave this layer out of the recomputed block." % original.__name__
+                "A variable that a recomputed block reads in tf.while_loop may not be written there "
+                "afterwards. Received: a write by %s. Write it outside the loop, or leave this layer "
+                "out of the recomputed block." % original.__name__
             )
         for scope in scopes.scopes():
             scope.written[id(resource)] = None
@@ -202,6 +217,7 @@ def _install():
     ):
         for name in names:
             wrap(module, name, kept)
+    wrap(random_seed, "get_seed", kept)  # it draws from a generator of its own in eager mode
     wrap(gen_resource_variable_ops, "read_variable_op", _read)
     for name in _WRITES:
         wrap(gen_resource_variable_ops, name, _write)

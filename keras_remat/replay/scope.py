@@ -32,6 +32,7 @@ class Scope:
     def __init__(self, graph, log=None, everywhere=False):
         self.graph = graph
         self.everywhere = everywhere
+        self.context = None if graph is None else graph._get_control_flow_context()
         self.mode = RECORD if log is None else REPLAY
         self.log = [] if log is None else log
         self.written = {}

@@ -127,8 +127,10 @@ def _walk(outputs, stops, is_inside, kept):
             found[name] = tensor
         else:
             pending.extend(op.inputs)
-            if control_flow.context_of(op) is not None:
+            context = control_flow.context_of(op)
+            if context is not None:
                 pending.extend(o.outputs[0] for o in op.control_inputs if o.outputs and is_inside(o))
+                pending.append(control_flow.pivot(context))
     return list(found.values()), None
 
 
@@ -168,8 +170,10 @@ def _select(outputs, feeds):
             continue
         selected[op.name] = op
         pending.extend(t.op for t in op.inputs if key(t) not in feeds)
-        if control_flow.context_of(op) is not None:
+        context = control_flow.context_of(op)
+        if context is not None:
             pending.extend(o for o in op.control_inputs if control_flow.context_of(o) is not None)
+            pending.append(control_flow.pivot(context).op)
     for op in list(selected.values()):
         selected.update((o.name, o) for o in control_flow.exits(op))
     return list(selected.values())

@@ -1,0 +1,206 @@
+"""Convert a whole existing model in place, and back.
+
+A functional model runs its own graph of layers segment by segment through the engine; in a subclassed
+model chosen layers become blocks. Layers, names, weights, config and files stay the plain model's.
+"""
+
+import re
+
+from keras_remat import graph
+from keras_remat.errors import RematError, UnsupportedFamilyError
+from keras_remat.families import family_of
+from keras_remat.families.wrapping import check_policy
+from keras_remat.layers import RUNTIME
+from keras_remat.planning import solve
+
+_STRATEGIES = ("auto", "sqrt", "every")
+_MANY = 4  # calls from which on a model inside a model is cut by itself
+
+
+def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=None):
+    """Converts a model in place so that training keeps less for the backward pass, and returns it.
+
+    The model goes on as the same object: same layers, names, order of weights, `summary()` and
+    `get_config()`, and files saved from it are those of the plain model, which load without
+    keras_remat. All numbers are the plain model's. It may be called before or after `compile`; a
+    compiled model stays compiled and keeps the state of its optimizer. A second call replaces the first.
+    It helps where activations fill the memory (many layers, large batches, long sequences) and not
+    where weights do. A step takes up to a third longer: the forward pass runs twice.
+
+    Method: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016,
+    https://arxiv.org/abs/1604.06174.
+
+    Args:
+      model: a Sequential, functional or subclassed model of standalone Keras 2.3.1, tf.keras or
+        tf_keras. In a subclassed model the blocks are the layers that `match` chooses; without it,
+        the lists of like layers that the model holds (`self.blocks = [...]`).
+      strategy: "auto" (segments with the least estimated peak), "sqrt" (about the square root of
+        the number of layers), "every" (each layer by itself), or a number of segments.
+      match: which layers become blocks, each by itself: a name or regular expression that matches
+        the whole name, a class, a predicate of the layer, or a list of these. Layers inside layers
+        and models are searched too.
+      exclude: which layers are never recomputed, given in the same ways.
+      policy: None, to recompute all of a block.
+
+    Returns:
+      `model`.
+
+    Raises:
+      UnsupportedFamilyError: if `model` is no model of a supported Keras.
+      RematError: if an argument is none of the above, nothing matches, or a subclassed model has no
+        list of like layers and `match` is not given.
+
+    Example:
+        >>> import tf_keras as keras
+        >>> from keras_remat import recompute_all
+        >>> model = keras.Sequential([keras.layers.Dense(8, "relu") for _ in range(9)])
+        >>> model = recompute_all(model, strategy="sqrt")
+        >>> model.compile("adam", "mse")
+    """
+    family = _family_of_model(model)
+    check_policy(policy)
+    _check_strategy(strategy)
+    matches = _matcher(match, "match") if match is not None else None
+    excluded = _matcher(exclude, "exclude") if exclude is not None else lambda layer: False
+    restore(model)
+    if matches is not None:
+        _convert_matching(family, model, matches, excluded, match)
+    elif family.calls(model) is not None:
+        _convert_graph(family, model, strategy, excluded)
+    else:
+        _convert_like_layers(family, model, excluded)
+    family.forget_functions(model)
+    return model
+
+
+def restore(model):
+    """Makes a model that `recompute_all` converted the plain model again, in place, and returns it.
+
+    Args:
+      model: a model; one that was not converted is returned as it is.
+
+    Raises:
+      UnsupportedFamilyError: if `model` is no model of a supported Keras.
+
+    Example:
+        >>> import tf_keras as keras
+        >>> from keras_remat import recompute_all, restore
+        >>> model = recompute_all(keras.Sequential([keras.layers.Dense(8), keras.layers.Dense(8)]))
+        >>> model = restore(model)
+    """
+    family = _family_of_model(model)
+    converted = [layer for layer in family.sublayers(model) if family.is_converted(layer)]
+    for layer in converted:
+        family.restore(layer)
+    if converted:
+        family.forget_functions(model)
+    return model
+
+
+def _family_of_model(model):
+    family = family_of(model)
+    if not family.is_model(model):
+        raise UnsupportedFamilyError(
+            "recompute_all takes a model. Received: the layer %r of type %s. Wrap a layer with "
+            "Recompute." % (model.name, type(model).__name__)
+        )
+    return family
+
+
+def _check_strategy(strategy):
+    is_count = isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
+    if strategy not in _STRATEGIES and not is_count:
+        raise RematError(
+            '`strategy` must be "auto", "sqrt", "every" or a positive int. Received: strategy=%r.' % (strategy,)
+        )
+
+
+def _matcher(choice, argument):
+    """Turn what chooses layers into a predicate."""
+    if isinstance(choice, (list, tuple)):
+        predicates = [_matcher(c, argument) for c in choice]
+        return lambda layer: any(p(layer) for p in predicates)
+    if isinstance(choice, type):
+        return lambda layer: isinstance(layer, choice)
+    if isinstance(choice, str) or hasattr(choice, "fullmatch"):
+        pattern = re.compile(choice)
+        return lambda layer: pattern.fullmatch(layer.name) is not None
+    if callable(choice):
+        return choice
+    raise RematError(
+        "`%s` must be a name, a regular expression, a class, a predicate or a list of these. "
+        "Received: %s=%r." % (argument, argument, choice)
+    )
+
+
+def _convert_matching(family, model, matches, excluded, match):
+    """Make each matching layer a block, the outermost where one lies in another."""
+    chosen, inside = [], set()
+    for layer in family.sublayers(model):
+        if layer is model or id(layer) in inside:
+            continue
+        if matches(layer) and not excluded(layer):
+            chosen.append(layer)
+            inside.update(id(x) for x in family.sublayers(layer))
+    if not chosen:
+        names = sorted(layer.name for layer in family.sublayers(model) if layer is not model)
+        raise RematError(
+            "`match` must match a layer of the model. Received: match=%r, which matches none of: %s."
+            % (match, ", ".join(names[:20]) + (", ..." if len(names) > 20 else ""))
+        )
+    for layer in chosen:
+        family.convert_layer(layer, RUNTIME)
+
+
+def _convert_like_layers(family, model, excluded):
+    blocks = [x for x in family.like_layers(model) if not excluded(x)]
+    if not blocks:
+        raise RematError(
+            "A subclassed model must hold its blocks in a list of layers of one class, or `match` must "
+            "choose them. Received: %r of type %s, which holds no such list. Pass "
+            "match=<name, regular expression, class or predicate>." % (model.name, type(model).__name__)
+        )
+    for layer in blocks:
+        family.convert_layer(layer, RUNTIME)
+
+
+def _convert_graph(family, model, strategy, excluded):
+    calls = family.calls(model)
+    separate = set()
+    for i, call in enumerate(calls):
+        if excluded(call.layer):
+            separate.add(i)
+        elif _is_cut_by_itself(family, call.layer, strategy):
+            separate.add(i)
+            if not family.is_converted(call.layer):
+                _convert_graph(family, call.layer, strategy, excluded)
+    outputs = family.output_keys(model)
+    blocks = _cut(calls, outputs, separate, strategy)
+    family.convert(model, graph.segments(calls, outputs, blocks), RUNTIME)
+
+
+def _is_cut_by_itself(family, layer, strategy):
+    calls = family.calls(layer) if family.is_model(layer) else None
+    return calls is not None and (len(calls) >= _MANY or strategy == "every")
+
+
+def _cut(calls, outputs, separate, strategy):
+    """Cut the calls into blocks, leaving out those at the positions `separate`."""
+    last_use = graph.last_uses(calls, outputs)
+    blocks, start = [], 0
+    for stop in sorted(separate) + [len(calls)]:
+        part = calls[start:stop]
+        if part:
+            share = _share(strategy, len(part), len(calls) - len(separate))
+            relative = [min(last, len(calls)) - start for last in last_use[start:stop]]
+            bounds = solve.cut([c.inside for c in part], [c.size for c in part], relative, share)
+            blocks += [(start + i, start + j) for i, j in zip(bounds, bounds[1:])]
+        start = stop + 1
+    return blocks
+
+
+def _share(strategy, part, whole):
+    """Split a number of segments among the parts of a model between excluded calls."""
+    if isinstance(strategy, str):
+        return strategy
+    return max(1, int(round(strategy * part / whole)))

@@ -1,0 +1,97 @@
+"""The decorator for a layer's `call`, or for any function of tensors."""
+
+import functools
+import inspect
+import logging
+
+from keras_remat import engine
+from keras_remat.errors import RematError, UnsupportedFamilyError
+from keras_remat.families import family_of, function_family
+from keras_remat.families.wrapping import with_signature_of
+from keras_remat.replay.marks import unconverted
+
+_LOGGER = logging.getLogger("keras_remat")
+_TOLD = []
+
+
+def recompute_grad(call=None, *, enabled=None):
+    """Decorates the `call` of a layer, or a function of tensors, to keep only its inputs for backward.
+
+    Used bare or with options. The decorated function keeps its signature, takes any arguments, and
+    gives the same numbers and gradients as without. As in bert4keras, where it comes from, it does
+    nothing unless it is switched on, by `RECOMPUTE=1` in the environment, by
+    `recompute_enabled(True)` or by `enabled=True`. It does not help a layer that keeps little besides
+    its inputs.
+
+    Args:
+      call: a method `call` of a layer, or a function whose tensors come in as arguments. A function
+        of layers must be a method of a layer that holds them: their losses are found through it.
+      enabled: bool, to switch it on or off here whatever the environment says; None for the
+        environment's word.
+
+    Returns:
+      The decorated function, or a decorator if `call` is not given.
+
+    Raises:
+      RematError: if `call` is not a function, or `enabled` not a bool or None.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from keras_remat import recompute_grad
+        >>> @recompute_grad(enabled=True)
+        ... def block(x, w):
+        ...     return tf.tanh(tf.matmul(x, w))
+        >>> block(tf.ones((2, 3)), tf.ones((3, 4))).shape
+        TensorShape([2, 4])
+    """
+    if enabled not in (None, True, False):
+        raise RematError("`enabled` must be True, False or None. Received: enabled=%r." % (enabled,))
+    if call is None:
+        return functools.partial(recompute_grad, enabled=enabled)
+    if not callable(call) or isinstance(call, type) or hasattr(call, "get_config"):
+        raise RematError(
+            "recompute_grad decorates a function or a method `call`. Received: %r. Wrap a layer with "
+            "Recompute." % (call,)
+        )
+
+    @functools.wraps(call)
+    def decorated(*args, **kwargs):
+        if not _is_on(enabled):
+            return call(*args, **kwargs)
+        owner, rest = _owner(call, args)
+        return _recomputed(call, owner, rest, kwargs)
+
+    return unconverted(with_signature_of(decorated, call))
+
+
+def _is_on(enabled):
+    on = engine.is_enabled(own=enabled, default=False)
+    if not on and enabled is None and not _TOLD:
+        _TOLD.append(True)
+        _LOGGER.info("recompute_grad is off; RECOMPUTE=1 in the environment switches it on.")
+    return on
+
+
+def _owner(call, args):
+    """Return the layer whose method `call` is, or None, and the arguments after it."""
+    parameters = list(inspect.signature(call).parameters)
+    if parameters[:1] == ["self"] and args:
+        return args[0], args[1:]
+    return getattr(call, "__self__", None), args
+
+
+def _recomputed(call, owner, args, kwargs):
+    try:
+        family = family_of(owner)
+    except UnsupportedFamilyError:
+        family, layers = function_family(), ()
+    else:
+        layers = (owner,)
+    if layers and not hasattr(call, "__self__"):
+        call = call.__get__(owner)
+    elif owner is not None and not hasattr(call, "__self__"):
+        call = functools.partial(call, owner)
+    if not family.may_differentiate():
+        return call(*args, **kwargs)
+    name = getattr(owner, "name", None) or getattr(call, "__name__", "function")
+    return engine.run(engine.Block(name, family.convertible(call, owner), layers, family), args, kwargs)

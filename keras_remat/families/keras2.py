@@ -1,0 +1,62 @@
+"""Standalone Keras 2.3.1 on TensorFlow: always in graph mode, one graph for training and prediction."""
+
+import contextlib
+import importlib
+
+from keras_remat.families import base, keras2_layers
+
+
+class Keras2(base.Family):
+    """Keras up to 2.3.1, which builds a graph once and runs it in sessions or, on TensorFlow 2, functions."""
+
+    def module(self, name):
+        """Import a module of this Keras."""
+        return importlib.import_module(self.root + "." + name)
+
+    @property
+    def layer_class(self):
+        """The base class of this Keras's layers."""
+        return self.module("engine.base_layer").Layer
+
+    def make_wrappers(self, runtime):
+        return keras2_layers.make_classes(self, runtime)
+
+    def is_inference(self):
+        return False  # `fit` and `predict` run the same graph
+
+    def sublayers(self, layer):
+        found, pending = {}, [layer]
+        while pending:
+            layer = pending.pop()
+            if id(layer) not in found:
+                found[id(layer)] = layer
+                pending.extend(reversed(_direct_sublayers(layer, self.layer_class)))
+        return list(found.values())
+
+    def loss_lists(self, layer):
+        return [layer._losses] + list(layer._per_input_losses.values())
+
+    def variables(self, layers):
+        found = {}
+        for layer in layers:
+            for inner in self.sublayers(layer):
+                for variable in inner._trainable_weights + inner._non_trainable_weights:
+                    found[id(variable)] = variable
+        return list(found.values())
+
+    def call_state(self):
+        return None  # Keras 2.3.1 notes nothing about a call
+
+    def entered(self, state):
+        return contextlib.nullcontext()
+
+
+def _direct_sublayers(layer, layer_class):
+    """List the layers that `layer` holds as attributes or in lists: Keras 2.3.1 has no list of its own."""
+    found = []
+    for name, value in vars(layer).items():
+        if name in ("_inbound_nodes", "_outbound_nodes", "_input_layers", "_output_layers"):
+            continue
+        values = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else [value]
+        found.extend(v for v in values if isinstance(v, layer_class))
+    return found

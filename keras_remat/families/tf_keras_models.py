@@ -1,0 +1,224 @@
+"""Models of tf.keras and tf_keras, converted in place.
+
+A converted model or layer has a `call` of its own on the instance, which Keras uses and never saves.
+A functional model's walks the model's nodes as Keras does, segment by segment.
+"""
+
+import tensorflow as tf
+
+from keras_remat.families import wrapping
+from keras_remat.families.base import Call
+from keras_remat.replay.marks import unconverted
+
+_CONVERTED = "_keras_remat_call"  # holds the `call` that the instance had before, None if the class's
+
+
+def calls(family, model):
+    """List the calls of a Sequential or functional model; None for others."""
+    if isinstance(model, family.sequential_model_class) and _has_own_call(family, model):
+        return _chain_calls(family, model)
+    if not getattr(model, "_is_graph_network", False) or not _has_own_call(family, model):
+        return None
+    depths = sorted(model._nodes_by_depth, reverse=True)
+    nodes = [node for depth in depths for node in model._nodes_by_depth[depth]]
+    return [_call_of(family, node) for node in nodes if not _is_input(node)]
+
+
+def output_keys(family, model):
+    """List the keys of a model's outputs."""
+    if isinstance(model, family.sequential_model_class):
+        return [str(len(model.layers))]
+    return [str(id(t)) for t in model.outputs]
+
+
+def _has_own_call(family, model):
+    return type(model).call.__module__.startswith(family.root + ".")
+
+
+def _chain_calls(family, model):
+    layers = list(model.layers)
+    sizes = wrapping.output_sizes(layers, _input_shape(model)) or [1] * len(layers)
+    return [
+        Call(layer, (str(i),), (str(i + 1),), size, size * _depth(family, layer), layer)
+        for i, (layer, size) in enumerate(zip(layers, sizes))
+    ]
+
+
+def _input_shape(model):
+    return model.input_shape if getattr(model, "inputs", None) else None
+
+
+def _call_of(family, node):
+    size = wrapping.size_of([list(t.shape) for t in tf.nest.flatten(node.output_tensors)])
+    layer = _layer_of(node)
+    return Call(layer, _input_keys(node), _output_keys(node), size, size * _depth(family, layer), node)
+
+
+def _depth(family, layer):
+    """Estimate how many tensors like its output a layer holds: the layers inside that hold no layer."""
+    inner = family.sublayers(layer)
+    return max(1, sum(1 for x in inner if len(family.sublayers(x)) == 1))
+
+
+def _layer_of(node):
+    return node.layer if hasattr(node, "flat_input_ids") else node.outbound_layer
+
+
+def _is_input(node):
+    return node.is_input if hasattr(node, "flat_input_ids") else not tf.nest.flatten(node.inbound_layers)
+
+
+def _input_keys(node):
+    if hasattr(node, "flat_input_ids"):  # TensorFlow 2.4+
+        return tuple(node.flat_input_ids)
+    tensors = tf.nest.flatten(node.input_tensors)
+    tensors += [t for t in tf.nest.flatten(node.arguments or {}) if hasattr(t, "_keras_history")]
+    return tuple(str(id(t)) for t in tensors)
+
+
+def _output_keys(node):
+    if hasattr(node, "flat_output_ids"):
+        return tuple(node.flat_output_ids)
+    return tuple(str(id(t)) for t in tf.nest.flatten(node.output_tensors))
+
+
+def convert(family, model, segments, runtime):
+    """Give `model` a call that runs its calls segment by segment."""
+    plain = type(model).call
+    is_chain = isinstance(model, family.sequential_model_class)
+    keys = output_keys(family, model)
+
+    def call(inputs, training=None, mask=None):
+        if not runtime.is_on(family):
+            return plain(model, inputs, training=training, mask=mask)
+        tensors = _chain_inputs(inputs, mask) if is_chain else _graph_inputs(model, inputs, mask)
+        for segment in segments:
+            _run_segment(family, model, segment, tensors, training, runtime)
+        if is_chain:
+            return tensors[segments[-1].outputs[0]]
+        outputs = [tensors[key] for key in keys]
+        return tf.nest.pack_sequence_as(model._nested_outputs, outputs)
+
+    _set_call(model, wrapping.with_signature_of(call, plain.__get__(model)))
+
+
+def _chain_inputs(inputs, mask):
+    if mask is not None:
+        inputs._keras_mask = mask
+    return {"0": inputs}
+
+
+def _graph_inputs(model, inputs, mask):
+    flatten = getattr(model, "_flatten_to_reference_inputs", tf.nest.flatten)
+    inputs = flatten(inputs)
+    masks = [None] * len(inputs) if mask is None else flatten(mask)
+    tensors = {}
+    for reference, tensor, tensor_mask in zip(model.inputs, inputs, masks):
+        if tensor is not None:
+            tensor._keras_mask = tensor_mask
+        if hasattr(model, "_conform_to_reference_input"):
+            tensor = model._conform_to_reference_input(tensor, ref_input=reference)
+        tensors[str(id(reference))] = tensor
+    return tensors
+
+
+def _run_segment(family, model, segment, tensors, training, runtime):
+    def run(*inputs):
+        local = dict(zip(segment.inputs, inputs))
+        for call in segment.calls:
+            _run_call(call, local, training)
+        return [local[key] for key in segment.outputs]
+
+    inputs = [tensors[key] for key in segment.inputs]
+    if segment.is_block:
+        layers = [call.layer for call in segment.calls]
+        name = "%s (%s to %s)" % (model.name, layers[0].name, layers[-1].name)
+        outputs = runtime.call(name, run, layers, family, inputs, {})
+    else:
+        outputs = run(*inputs)
+    tensors.update(zip(segment.outputs, outputs))
+
+
+class _Always(list):
+    """Stands for a list of copies of one tensor: Keras pops one for each use."""
+
+    def pop(self):
+        return self[0]
+
+
+def _run_call(call, tensors, training):
+    node = call.node
+    if node is call.layer:  # of a Sequential
+        (key,), (result,) = call.inputs, call.outputs
+        tensors[result] = wrapping.run_chain([node], tensors[key], training, None)
+        return
+    if hasattr(node, "map_arguments"):  # TensorFlow 2.4+
+        args, kwargs = node.map_arguments({key: _Always([tensors[key]]) for key in call.inputs})
+    else:
+        args, kwargs = _map_arguments(node, tensors, training)
+    outputs = call.layer(*args, **kwargs)
+    tensors.update(zip(call.outputs, tf.nest.flatten(outputs)))
+
+
+def _map_arguments(node, tensors, training):
+    def mapped(t):
+        return tensors[str(id(t))] if hasattr(t, "_keras_history") else t
+
+    inputs = tf.nest.map_structure(mapped, node.input_tensors)
+    kwargs = tf.nest.map_structure(mapped, dict(node.arguments or {}))
+    if wrapping.accepts(node.outbound_layer, "training"):
+        kwargs.setdefault("training", training)
+    return (inputs,), kwargs
+
+
+def convert_layer(family, layer, runtime):
+    """Make every call of `layer` a block."""
+    plain = layer.call
+
+    def call(*args, **kwargs):
+        return runtime.call(layer.name, family.convertible(plain, layer), (layer,), family, args, kwargs)
+
+    _set_call(layer, wrapping.with_signature_of(call, plain))
+
+
+def _set_call(layer, call):
+    # Not by attribute: Keras would track it.
+    vars(layer)[_CONVERTED] = vars(layer).get("call")
+    vars(layer)["call"] = unconverted(call)
+
+
+def restore(layer):
+    """Give `layer` back the `call` that it had."""
+    before = vars(layer).pop(_CONVERTED)
+    if before is None:
+        del vars(layer)["call"]
+    else:
+        vars(layer)["call"] = before
+
+
+def is_converted(layer):
+    """True if `layer` has a call that was put there by this module."""
+    return _CONVERTED in vars(layer)
+
+
+def like_layers(family, model):
+    """List the layers that the model holds in lists of layers of one class."""
+    found = []
+    for value in vars(model).values():
+        if isinstance(value, (list, tuple)) and len(value) > 1 and _are_alike(family, value):
+            found.extend(value)
+    return found
+
+
+def _are_alike(family, values):
+    return isinstance(values[0], family.layer_class) and all(type(v) is type(values[0]) for v in values)
+
+
+def forget_functions(model):
+    """Drop the functions that `compile` and `fit` made of the model's old call."""
+    for name in ("train_function", "test_function", "predict_function", "train_tf_function"):
+        if vars(model).get(name) is not None:
+            setattr(model, name, None)
+    cache = getattr(model, "_distributed_function_cache", None)  # TensorFlow 2.0 and 2.1
+    if cache:
+        cache.clear()
