@@ -11,10 +11,10 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.pop("RECOMPUTE", None)
 
-import limits  # noqa: E402
-import mutation  # noqa: E402
-import pytest  # noqa: E402
-import targets  # noqa: E402
+import limits
+import mutation
+import pytest
+import targets
 
 
 def pytest_addoption(parser):
@@ -24,7 +24,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "modes(*names): the modes in which a test runs")
     config.addinivalue_line("markers", "needs(*layers): layers without which a test is left out")
-    # What old TensorFlows say about Python, and new ones about old TensorFlows, is not for us to change.
+    # What old TensorFlows say about Python, and Python about them, is not for us to change.
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore::FutureWarning")
     config.target = targets.load(config.getoption("--target") or targets.best_name())
@@ -63,6 +63,17 @@ def target(request):
 def keras(target):
     target.reset()
     return target.keras
+
+
+@pytest.fixture
+def L(keras, target):
+    """The layers of this Keras, those that it calls experimental as well."""
+
+    class Layers:
+        def __getattr__(self, name):
+            return target.layer(name)
+
+    return Layers()
 
 
 @pytest.fixture

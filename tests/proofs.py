@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import steps
 from keras_remat import Recompute, is_recomputing
 
@@ -90,6 +91,15 @@ def floats(*shape, seed=0):
 def ints(*shape, high=10, seed=0):
     """Token ids as int32."""
     return np.random.RandomState(seed).randint(0, high, shape).astype("int32")
+
+
+def zoo(cases):
+    """Parametrises a test with `case`, from {"Class name and more": case}; the class must exist."""
+    params = [
+        pytest.param(case, id=name, marks=pytest.mark.needs(name.split()[0]))
+        for name, case in cases.items()
+    ]
+    return pytest.mark.parametrize("case", params)
 
 
 def assert_ran_again(runs):
@@ -189,7 +199,17 @@ class Prove:
         self.tolerance = TOLERANCE[mode]
 
     def __call__(
-        self, make, *x, call=None, count=3, same=True, again=True, less=True, wrap=Recompute
+        self,
+        make,
+        *x,
+        call=None,
+        batch=None,
+        subclass=False,
+        count=3,
+        same=True,
+        again=True,
+        less=True,
+        wrap=Recompute,
     ):
         """Prove all three, or those that are asked for, for `make()` called on inputs like `x` (arrays).
 
@@ -197,12 +217,22 @@ class Prove:
           make: makes the layer, with `seed=` where it is random.
           x: arrays, the inputs.
           call: calls the layer on symbolic inputs; by default with one tensor or the list of them.
+          batch: the batch size, where the model must know it.
+          subclass: True to call the layer from a subclassed model, where the Keras has them: a
+            functional model takes tensors in the first argument only.
           count: training steps.
           same, again, less: which of the proofs are wanted.
           wrap: makes the wrapped layer.
         """
-        plain, plain_kept, _ = self.train(make, x, call, count, None)
-        wrapped, wrapped_kept, runs = self.train(make, x, call, count, wrap)
+        make_model = (
+            make_subclassed if subclass and not self.target.is_symbolic else make_functional
+        )
+
+        def build(layer):
+            return make_model(self.target, layer, x, call or call_on_list, batch)
+
+        plain, plain_kept, _ = self.train(make, build, x, count, None)
+        wrapped, wrapped_kept, runs = self.train(make, build, x, count, wrap)
         if same:
             assert_same_results(plain, wrapped, self.tolerance)
             grads = [g for step in plain.steps for g in step.grads if g is not None]
@@ -213,7 +243,7 @@ class Prove:
             assert_keeps_less(plain_kept, wrapped_kept)
         return plain, wrapped
 
-    def train(self, make, x, call, count, wrap):
+    def train(self, make, build, x, count, wrap):
         """Train for `count` steps: the result, what was kept in the last step, the runs of that step."""
         from keras_remat.backends.tensorflow import recording
 
@@ -222,7 +252,7 @@ class Prove:
         with recording() if wrap is None else nothing():
             layer = make()
             runs = mark(target.tf, layer)
-            model = build(target, wrap(layer) if wrap else layer, x, call)
+            model = build(wrap(layer) if wrap else layer)
             set_weights(model)
 
             def before_gradient():
@@ -254,13 +284,41 @@ def to_dense(grad):
     return grad.values if isinstance(grad, steps.Sparse) else grad
 
 
-def build(target, layer, x, call=None):
+def call_on_list(layer, *inputs):
+    return layer(list(inputs) if len(inputs) > 1 else inputs[0])
+
+
+def make_functional(target, layer, x, call, batch):
     """A model with `layer` between inputs like the arrays `x` and a head that reads all its outputs."""
     keras = target.keras
-    inputs = [keras.layers.Input(part.shape[1:], dtype=part.dtype.name) for part in x]
-    called = call(layer, *inputs) if call else layer(inputs if len(inputs) > 1 else inputs[0])
-    flat = [t for t in target.tf.nest.flatten(called) if t is not None]
-    return keras.models.Model(inputs, make_head(target)(flat if len(flat) > 1 else flat[0]))
+    inputs = [
+        keras.layers.Input(batch_shape=(batch,) + part.shape[1:], dtype=part.dtype.name)
+        for part in x
+    ]
+    outputs = make_head(target)(flatten(target, call(layer, *inputs)))
+    return keras.models.Model(inputs, outputs)
+
+
+def make_subclassed(target, layer, x, call, batch):
+    """The same as a subclassed model."""
+
+    class Model(target.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.block, self.head = layer, make_head(target)
+
+        def call(self, inputs):
+            inputs = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+            return self.head(flatten(target, call(self.block, *inputs)))
+
+    model = Model()
+    model(list(map(target.tf.constant, x)) if len(x) > 1 else target.tf.constant(x[0]))
+    return model
+
+
+def flatten(target, outputs):
+    flat = [t for t in target.tf.nest.flatten(outputs) if t is not None]
+    return flat if len(flat) > 1 else flat[0]
 
 
 def make_head(target):

@@ -19,11 +19,6 @@ def norm_block(L):
     return L.BatchNormalization(momentum=0.7)
 
 
-@pytest.fixture
-def L(keras):
-    return keras.layers
-
-
 def test_same_numbers(prove, L):
     prove(lambda: dense_block(L), floats(4, 6), again=False, less=False)
 

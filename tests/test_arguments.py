@@ -1,0 +1,199 @@
+"""What a layer may be called with and give back: tensors anywhere, None, flags, nested structures."""
+
+import collections
+
+import pytest
+from custom import make_layer
+from proofs import floats, ints
+
+pytestmark = pytest.mark.modes("loop", "function", "graph")
+
+A, B = floats(4, 6), floats(4, 6, seed=1)
+Pair = collections.namedtuple("Pair", "left right")
+
+
+def test_positional_tensors(prove, keras, tf):
+    def call(self, inputs, other):
+        return tf.matmul(inputs, self.kernel) * tf.tanh(other)
+
+    prove(lambda: make_layer(keras, call), A, B, call=lambda f, a, b: f(a, b), subclass=True)
+
+
+def test_keyword_tensors(prove, keras, tf):
+    def call(self, inputs, scale=None, shift=None):
+        return tf.matmul(inputs, self.kernel) * tf.tanh(scale) + shift
+
+    def use(layer, a, b):
+        return layer(a, shift=b, scale=a)
+
+    prove(lambda: make_layer(keras, call), A, B, call=use, subclass=True)
+
+
+def test_none_and_flags(prove, keras, tf):
+    def call(self, inputs, other=1, activation="none", twice=False, shape=(1, 2)):
+        assert other is None and shape == (3, [4])
+        outputs = getattr(tf, activation)(tf.matmul(inputs, self.kernel))
+        return outputs * 2.0 if twice else outputs
+
+    def use(layer, a):
+        return layer(a, other=None, activation="tanh", twice=True, shape=(3, [4]))
+
+    prove(lambda: make_layer(keras, call), A, call=use, subclass=True)
+
+
+def test_bool_and_int_tensors(prove, keras, tf):
+    def call(self, inputs, keep, order):
+        outputs = tf.matmul(inputs, self.kernel)
+        return tf.gather(tf.where(keep, outputs, tf.zeros_like(outputs)), order)
+
+    keep = ints(4, 6, high=2) > 0
+    order = ints(4, high=4)
+    prove(lambda: make_layer(keras, call), A, keep, order, call=lambda f, *x: f(*x), subclass=True)
+
+
+def test_nested_inputs(prove, keras, tf):
+    def call(self, inputs, more):
+        outputs = tf.matmul(inputs[0], self.kernel) * inputs[1][0]
+        return outputs + more["scale"] * tf.tanh(more["shifts"][0]) - more["shifts"][1]
+
+    def use(layer, a, b):
+        return layer([a, (b, None)], more={"scale": b, "shifts": [a, 2.0]})
+
+    prove(lambda: make_layer(keras, call), A, B, call=use, subclass=True)
+
+
+def test_named_tuples(prove, keras, tf):
+    def call(self, inputs):
+        left = tf.matmul(inputs.left, self.kernel)
+        return Pair(left=left, right=inputs.right * left)
+
+    def use(layer, a, b):
+        outputs = layer(Pair(a, b))
+        assert isinstance(outputs, Pair)
+        return outputs.left - outputs.right
+
+    prove(lambda: make_layer(keras, call), A, B, call=use, subclass=True)
+
+
+@pytest.mark.modes("loop", "function")
+def test_nested_outputs(prove, keras, tf):
+    def call(self, inputs):
+        outputs = tf.matmul(inputs, self.kernel)
+        return {"a": outputs, "rest": [tf.argmax(outputs, -1), None, (outputs * 2.0, "text")]}
+
+    def use(layer, a):
+        outputs = layer(a)
+        assert outputs["rest"][1] is None and outputs["rest"][2][1] == "text"
+        return outputs["a"], outputs["rest"][0], outputs["rest"][2][0]
+
+    prove(lambda: make_layer(keras, call), A, call=use, subclass=True)
+
+
+def test_several_outputs_one_unused(prove, keras, tf):
+    def call(self, inputs):
+        outputs = tf.matmul(inputs, self.kernel)
+        return [outputs, outputs * 3.0, tf.cast(outputs > 0.0, tf.int32)]
+
+    def use(layer, a):
+        first, _, third = layer(a)
+        return [first, third]
+
+    def make():
+        layer = make_layer(keras, call)
+        layer.compute_output_shape = lambda shape: [shape, shape, shape]
+        return layer
+
+    prove(make, A, call=use, less=False, subclass=True)
+
+
+def test_same_tensor_several_times(prove, keras, tf):
+    def call(self, inputs):
+        a, b, c = inputs
+        return tf.matmul(a, self.kernel) + b * c
+
+    def make():
+        layer = make_layer(keras, call)
+        layer.compute_output_shape = lambda shapes: shapes[0]
+        return layer
+
+    prove(make, A, call=lambda layer, a: layer([a, a, a]))
+
+
+def test_input_is_an_output(prove, keras, tf):
+    def call(self, inputs):
+        return [inputs, tf.matmul(inputs, self.kernel)]
+
+    def make():
+        layer = make_layer(keras, call)
+        layer.compute_output_shape = lambda shape: [shape, shape]
+        return layer
+
+    prove(make, A)
+
+
+def test_no_floating_input(prove, keras, tf):
+    def call(self, inputs):
+        return tf.gather(self.kernel, inputs)
+
+    def make():
+        layer = make_layer(keras, call)
+        layer.compute_output_shape = lambda shape: tuple(shape) + (6,)
+        return layer
+
+    prove(make, ints(4, 5, high=6))
+
+
+def test_no_weight(prove, keras, tf):
+    prove(lambda: keras.layers.Lambda(lambda x: tf.tanh(x * x)), A)
+
+
+def test_tensors_from_outside(prove, keras, tf):
+    def make():
+        # A closure is no argument: the block finds the tensor, and its gradient, by itself.
+        scale = keras.layers.Dense(1)
+        scale.build((None, 6))
+
+        def call(self, inputs):
+            return tf.matmul(inputs, self.kernel) * scale(tf.stop_gradient(inputs))
+
+        layer = make_layer(keras, call)
+        layer.scale = scale
+        return layer
+
+    prove(make, A)
+
+
+def test_unused_weight_has_no_gradient(prove, keras, tf):
+    def call(self, inputs):
+        return tf.matmul(inputs, self.kernel)
+
+    plain, wrapped = prove(lambda: make_layer(keras, call, unused=(3,)), A)
+    assert sum(grad is None for grad in wrapped.steps[0].grads) == 1
+    assert sum(grad is None for grad in plain.steps[0].grads) == 1
+
+
+def test_frozen_weights(prove, L):
+    def make():
+        layer = L.Dense(6, "tanh")
+        layer.trainable = False
+        return layer
+
+    prove(make, A)
+
+
+def test_mask_argument(prove, keras, tf):
+    def call(self, inputs, mask=None):
+        assert mask is not None
+        return tf.matmul(inputs, self.kernel) * tf.cast(mask, tf.float32)[:, :, None]
+
+    def use(layer, x):
+        return layer(keras.layers.Masking()(x))
+
+    def make():
+        layer = make_layer(keras, call)
+        layer.supports_masking = True
+        return layer
+
+    x = floats(2, 4, 6)
+    x[:, 2:] = 0
+    prove(make, x, call=use)
