@@ -45,7 +45,9 @@ class Keras2(base.Family):
         return list(found.values())
 
     def call_state(self):
-        return None  # Keras 2.3.1 notes nothing about a call
+        # On TensorFlow 2 the learning phase is the result of an op, which Keras feeds. Made here, it is no
+        # part of the block; a copy of the op would miss what is fed.
+        return self.module("backend").learning_phase()
 
     def entered(self, state):
         return contextlib.nullcontext()
