@@ -105,31 +105,34 @@ def run(block, args, kwargs):
     family, backend = block.family, block.family.backend
     structure = (args, kwargs)
     flat = backend.flatten(structure)
-    where = [i for i, leaf in enumerate(flat) if backend.is_tensor(leaf)]
+    # A tensor that is passed several times is one input: its gradient counts once.
+    slots = {id(leaf): leaf for leaf in flat if backend.is_tensor(leaf)}
     state = family.call_state()
-    made = {}
+    first = {}
 
     def pure(tensors):
-        leaves = list(flat)
-        for i, tensor in zip(where, tensors):
-            leaves[i] = backend.like(tensor, flat[i])
+        stand_ins = dict(zip(slots, tensors))
+        leaves = [backend.like(stand_ins.get(id(leaf), leaf), leaf) for leaf in flat]
         new_args, new_kwargs = backend.pack(structure, leaves)
-        again = backend.is_replaying()
+        again = "done" in first
         with family.entered(state) if again else contextlib.nullcontext():
             losses = family.losses(block.layers)
             outputs = block.run(*new_args, **new_kwargs)
             new = losses.withdraw() if again else losses.new()
         if not again:
-            made.update(outputs=outputs, losses=losses)
+            first.update(done=True, outputs=outputs, losses=losses)
         return [t for t in backend.flatten(outputs) if backend.is_tensor(t)] + new
 
-    tensors = [flat[i] for i in where]
-    results = backend.run(pure, tensors, lambda: family.variables(block.layers), block.name)
-    leaves = backend.flatten(made["outputs"])
+    results = backend.run(pure, list(slots.values()), lambda: family.variables(block.layers), block.name)
+    # `pure` lives on until the gradient is taken and must not keep the outputs with it.
+    return _put_back(backend, first.pop("outputs"), first.pop("losses"), results)
+
+
+def _put_back(backend, outputs, losses, results):
+    """Put the tensors of `results` in the places of the outputs and losses that they stand for."""
+    leaves = backend.flatten(outputs)
     places = [i for i, leaf in enumerate(leaves) if backend.is_tensor(leaf)]
     for i, result in zip(places, results):
         leaves[i] = backend.like(result, leaves[i])
-    made["losses"].replace(results[len(places) :])
-    packed = backend.pack(made["outputs"], leaves)
-    made.clear()  # the block keeps `pure`, and must not keep its outputs with it
-    return packed
+    losses.replace(results[len(places) :])
+    return backend.pack(outputs, leaves)

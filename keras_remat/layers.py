@@ -2,7 +2,7 @@
 
 from keras_remat import engine
 from keras_remat.errors import RematError, UnsupportedFamilyError
-from keras_remat.families import family_of
+from keras_remat.families import family_of, family_at, registry
 from keras_remat.families.wrapping import Runtime
 from keras_remat.planning import solve
 
@@ -113,3 +113,6 @@ def wrapper_classes(family):
     if family.root not in _CLASSES:
         _CLASSES[family.root] = family.make_wrappers(RUNTIME)
     return _CLASSES[family.root]
+
+
+registry.watch(lambda root: wrapper_classes(family_at(root)))

@@ -24,14 +24,15 @@ def family_of(layer):
     for cls in type(layer).__mro__:
         match = _BASE_LAYER.match(cls.__module__)
         if match and cls.__name__ == "Layer":
-            return _family(match.group(1))
+            return family_at(match.group(1))
     raise UnsupportedFamilyError(
         "Only layers and models of Keras can be recomputed. Received: %r of type %s. "
         "Wrap the layer itself; for a plain function use `recompute_grad`." % (layer, type(layer).__name__)
     )
 
 
-def _family(root):
+def family_at(root):
+    """Return the family of the Keras whose package is `root`, such as `tf_keras.src`."""
     if root not in _FAMILIES:
         _FAMILIES[root] = _load(root)
     return _FAMILIES[root]

@@ -14,9 +14,8 @@ class TFKeras(base.Family):
     def __init__(self, root):
         super().__init__(root)
         self._utils = self.module("engine.base_layer_utils")
-        self._network = self._first_module("engine.functional", "engine.network")
-        self._autocast = self._first_module(
-            "mixed_precision.autocast_variable", "mixed_precision.experimental.autocast_variable"
+        self._autocast = self.find_module("mixed_precision.autocast_variable") or self.find_module(
+            "mixed_precision.experimental.autocast_variable"
         )
         # Since TensorFlow 2.9 each call of a random layer moves a seed that is kept in Python.
         generator = getattr(self.module("backend"), "RandomGenerator", None)
@@ -27,13 +26,12 @@ class TFKeras(base.Family):
         """Import a module of this Keras."""
         return importlib.import_module(self.root + "." + name)
 
-    def _first_module(self, *names):
-        for name in names:
-            try:
-                return self.module(name)
-            except ImportError:
-                continue
-        return None
+    def find_module(self, name):
+        """Import a module of this Keras, None if this version has none of that name."""
+        try:
+            return self.module(name)
+        except ImportError:
+            return None
 
     @property
     def layer_class(self):

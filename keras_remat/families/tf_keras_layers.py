@@ -5,9 +5,7 @@ scope; Keras finds the weights and losses by itself. Files match the unwrapped l
 order.
 """
 
-import importlib
-
-from keras_remat.families import wrapping
+from keras_remat.families import registry, wrapping
 from keras_remat.replay.marks import unconverted
 
 
@@ -125,19 +123,9 @@ def _recomputed(wrapper, layer, family, runtime):
 
 
 def _register(family, cls):
-    """Let `load_model` find `cls` without `custom_objects`."""
-    utils = family.module("utils.generic_utils")
-    register = getattr(utils, "register_keras_serializable", None)
-    if register is None:  # tf_keras and TensorFlow 2.12+ keep it elsewhere, 1.x has none
-        register = getattr(_import(family.root + ".saving.object_registration"), "register_keras_serializable", None)
-    if register is None:
-        utils.get_custom_objects()[cls.__name__] = cls
-    else:
-        register(package="keras_remat", name=cls.__name__)(cls)
-
-
-def _import(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
+    """Have configs name `cls` in full, and let `load_model` find it without `custom_objects`."""
+    for name in ("saving.object_registration", "utils.generic_utils"):  # the first since TensorFlow 2.12
+        holder = family.find_module(name)
+        if hasattr(holder, "get_custom_objects"):
+            registry.replace(holder, cls)
+            return
