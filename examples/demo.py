@@ -25,8 +25,8 @@ def main():
     if options.child:
         from demo_training import train  # only the trainings load TensorFlow
 
-        for message in train(*options.child, options.steps, heap.heap_of_this_process()):
-            print(json.dumps(message))
+        counted = heap.heap_of_this_process()
+        train(*options.child, options.steps, counted, lambda message: print(json.dumps(message)))
         return
     start = time.perf_counter()
     print(

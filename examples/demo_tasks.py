@@ -1,7 +1,7 @@
 """The two jobs of the demo: a small GPT on Python's standard library, a ResNet on digits.
 
 Both are ordinary functional Keras models, written without a thought for recomputation. Each task
-gives a compiled model, an endless generator of batches and held-out data.
+gives a compiled model and two datasets: endless batches to train on, and held-out ones.
 """
 
 import sysconfig
@@ -135,23 +135,26 @@ class GptTask:
     title = "GPT, standard library"
 
     def __init__(self, batch=8, length=256):
-        self.batch, self.length = batch, length
+        self.length = length
         text = stdlib_bytes()
-        self.text, held_out = text[: -(2**14)], text[-(2**14) :]
+        text, held_out = text[: -(2**14)], text[-(2**14) :]
         rows = held_out[: len(held_out) // (length + 1) * (length + 1)].reshape(-1, length + 1)
-        self.held_out = rows[:, :-1].astype("int32"), rows[:, 1:].astype("int32")
+        self.held_out = dataset(inputs_and_targets(rows), batch)
+
+        def rows_at_random(generator):
+            starts = generator.randint(len(text) - length - 1, size=batch)
+            return inputs_and_targets(np.stack([text[s : s + length + 1] for s in starts]))
+
+        self.training = endless(rows_at_random)
 
     def model(self):
         model = gpt(self.length, width=128, blocks=6, heads=4, dropout=0.1)
-        model.compile(keras.optimizers.Adam(2e-3), loss=cross_entropy())
+        model.compile(keras.optimizers.Adam(2e-3), cross_entropy())
         return model
 
-    def batches(self):
-        generator = np.random.RandomState(0)
-        while True:
-            starts = generator.randint(len(self.text) - self.length - 1, size=self.batch)
-            rows = np.stack([self.text[s : s + self.length + 1] for s in starts]).astype("int32")
-            yield rows[:, :-1], rows[:, 1:]
+
+def inputs_and_targets(rows):
+    return rows[:, :-1].astype("int32"), rows[:, 1:].astype("int32")
 
 
 class DigitsTask:
@@ -159,28 +162,53 @@ class DigitsTask:
 
     title = "ResNet, digits"
 
-    def __init__(self, batch=128, size=32):
-        self.batch, self.size = batch, size
+    def __init__(self, batch=64, size=32):
+        self.size = size
         images, classes = digits(size)
         order = np.random.RandomState(0).permutation(len(images))
-        images, classes = images[order], classes[order]
-        self.images, self.classes = images[:-256], classes[:-256]
-        self.held_out = images[-256:], classes[-256:]
+        training, held_out = order[:-256], order[-256:]
+        self.held_out = dataset((images[held_out], classes[held_out]), batch)
+
+        def images_at_random(generator):
+            chosen = generator.choice(training, batch)
+            return images[chosen], classes[chosen]
+
+        self.training = endless(images_at_random)
 
     def model(self):
-        model = resnet(self.size, channels=16, stages=3, blocks=3)
-        model.compile(keras.optimizers.Adam(1e-3), loss=cross_entropy())
+        model = resnet(self.size, channels=16, stages=3, blocks=5)
+        model.compile(keras.optimizers.Adam(1e-3), cross_entropy())
         return model
-
-    def batches(self):
-        generator = np.random.RandomState(0)
-        while True:
-            chosen = generator.randint(len(self.images), size=self.batch)
-            yield self.images[chosen], self.classes[chosen]
 
 
 def cross_entropy():
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def endless(batch_at_random):
+    """A dataset of batches that a function draws with a NumPy generator."""
+
+    def batches():
+        generator = np.random.RandomState(0)
+        while True:
+            yield batch_at_random(generator)
+
+    first = next(batches())
+    signature = tuple(tf.TensorSpec(array.shape, array.dtype) for array in first)
+    made = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    return made.with_options(without_autotuning())
+
+
+def dataset(arrays, batch):
+    made = tf.data.Dataset.from_tensor_slices(arrays).batch(batch)
+    return made.with_options(without_autotuning())
+
+
+def without_autotuning():
+    """TensorFlow 2.21 ends a tuned pipeline only when its tuner wakes up: seconds, then minutes."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
 
 
 TASKS = {"gpt": GptTask, "digits": DigitsTask}

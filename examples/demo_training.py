@@ -4,6 +4,7 @@ Sizes are bytes above what was in use before the step: weights, optimizer state 
 counted.
 """
 
+import contextlib
 import statistics
 import time
 
@@ -14,8 +15,8 @@ from demo_tasks import TASKS
 WARM_UP = 3  # steps: tracing, and the optimizer's variables
 
 
-def train(name, variant, steps, counter):
-    """Train a task; yield a dictionary for each step and one more with the result."""
+def train(name, variant, steps, heap, report):
+    """Train a task; call `report` with a dictionary for each step and one more with the result."""
     keras.utils.set_random_seed(0)
     # Without this, TensorFlow's own convolution gradients differ from run to run.
     tf.config.experimental.enable_op_determinism()
@@ -25,24 +26,41 @@ def train(name, variant, steps, counter):
         from keras_remat import recompute_all
 
         model = recompute_all(model)
+    watch = Watch(steps, heap, report)
+    model.fit(task.training, steps_per_epoch=steps + 1, callbacks=[watch], verbose=0)
+    report(
+        {
+            "title": task.title,
+            "losses": watch.losses,
+            "held_out_loss": model.evaluate(task.held_out, verbose=0),
+            "peak_bytes": int(statistics.median(watch.peaks[WARM_UP:])),
+            "step_seconds": statistics.median(watch.seconds[WARM_UP:]),
+            "points": watch.points,
+        }
+    )
 
-    losses, peaks, seconds = [], [], []
-    batches = task.batches()
-    for _ in range(steps):
-        inputs, targets = next(batches)
-        with counter.watch() as peak:
-            start = time.perf_counter()
-            losses.append(float(model.train_on_batch(inputs, targets)))
-            seconds.append(time.perf_counter() - start)
-            peaks.append(peak())
-        yield {"loss": losses[-1]}
-    with counter.trace() as points:
-        model.train_on_batch(*next(batches))
-    yield {
-        "title": task.title,
-        "losses": losses,
-        "held_out_loss": float(model.evaluate(*task.held_out, verbose=0)),
-        "peak_bytes": int(statistics.median(peaks[WARM_UP:])),
-        "step_seconds": statistics.median(seconds[WARM_UP:]),
-        "points": points,
-    }
+
+class Watch(keras.callbacks.Callback):
+    """Loss, time and peak of each of `steps` steps; the heap over the one after them."""
+
+    def __init__(self, steps, heap, report):
+        super().__init__()
+        self.steps, self.heap, self.report = steps, heap, report
+        self.losses, self.seconds, self.peaks = [], [], []
+        self.trace = contextlib.ExitStack()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.reset_metrics()  # the loss of this batch, not the mean so far
+        if batch == self.steps:
+            self.points = self.trace.enter_context(self.heap.trace())
+        self.peak = self.heap.watch()
+        self.start = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == self.steps:
+            self.trace.close()
+            return
+        self.seconds.append(time.perf_counter() - self.start)
+        self.peaks.append(self.peak())
+        self.losses.append(float(logs["loss"]))
+        self.report({"loss": self.losses[-1]})

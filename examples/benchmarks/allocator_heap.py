@@ -16,12 +16,11 @@ DEVICE = "CPU:0"
 class AllocatorHeap:
     """TensorFlow's statistics of its CPU memory. All sizes are in bytes."""
 
-    @contextlib.contextmanager
     def watch(self):
-        """Yield a function that tells the peak since the start, above what was in use then."""
+        """Return a function that tells the peak since now, above what is in use now."""
         start = self._ask("current")
         tf.config.experimental.reset_memory_stats(DEVICE)
-        yield lambda: self._ask("peak") - start
+        return lambda: self._ask("peak") - start
 
     @contextlib.contextmanager
     def trace(self, period=0.002):

@@ -113,11 +113,10 @@ def measure(mode, variant, options):
         float(step(x, y))
     peaks, seconds = [], []
     for _ in range(options.steps):
-        with counter.watch() as peak:
-            start = time.perf_counter()
-            loss = float(step(x, y))
-            seconds.append(time.perf_counter() - start)
-            peaks.append(peak())
+        peak, start = counter.watch(), time.perf_counter()
+        loss = float(step(x, y))
+        seconds.append(time.perf_counter() - start)
+        peaks.append(peak())
     return {
         "peak_bytes": int(statistics.median(peaks)),
         "step_seconds": statistics.median(seconds),

@@ -104,12 +104,11 @@ class Heap:
         for name in ("heap_live", "heap_peak", "heap_trace_stop"):
             getattr(counter, name).restype = ctypes.c_long
 
-    @contextlib.contextmanager
     def watch(self):
-        """Yield a function that tells the peak since the start, above what was in use then."""
+        """Return a function that tells the peak since now, above what is in use now."""
         start = self._counter.heap_live()
         self._counter.heap_reset_peak()
-        yield lambda: self._counter.heap_peak() - start
+        return lambda: self._counter.heap_peak() - start
 
     @contextlib.contextmanager
     def trace(self, step=100000, capacity=200000):
