@@ -107,8 +107,11 @@ def run(block, args, kwargs):
     flat = backend.flatten(structure)
     # A tensor that is passed several times is one input: its gradient counts once.
     slots = {id(leaf): leaf for leaf in flat if backend.is_tensor(leaf)}
-    state = family.call_state()
+    state = family.call_state(block.layers)
     first = {}
+    inner = [x for layer in block.layers for x in family.sublayers(layer)]
+    functions = [x.function for x in inner if hasattr(x, "function")]  # of Lambda layers
+    backend.check_captured([block.run] + functions, inner, block.name)
 
     def pure(tensors):
         stand_ins = dict(zip(slots, tensors))

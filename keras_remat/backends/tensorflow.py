@@ -1,7 +1,10 @@
 """TensorFlow: eager blocks run twice, blocks in graphs are copied by their gradient."""
 
+import inspect
+
 import tensorflow as tf
 
+from keras_remat.errors import RematError
 from keras_remat.replay import eager, graph
 from keras_remat.replay import ops as _install  # noqa: F401  wraps TensorFlow's ops once
 from keras_remat.replay import scope as scopes
@@ -9,9 +12,13 @@ from keras_remat.replay.ops import recording  # noqa: F401
 from tensorflow.python.framework import func_graph
 
 try:  # TensorFlow 2.12+
-    from tensorflow.python.eager.record import could_possibly_record
+    from tensorflow.python.eager import record as tape_lib
 except ImportError:
-    from tensorflow.python.eager.tape import could_possibly_record
+    from tensorflow.python.eager import tape as tape_lib
+
+_is_watched = getattr(tape_lib, "should_record_backprop", None)
+if _is_watched is None:  # up to TensorFlow 2.0
+    _is_watched = tape_lib.should_record
 
 
 def may_differentiate(is_inference):
@@ -20,11 +27,37 @@ def may_differentiate(is_inference):
     Eagerly, a tape tells. A graph of TensorFlow 1 may be differentiated at any time; so may a
     `tf.function`, after it was traced, unless it was traced for inference (`is_inference`).
     """
-    if could_possibly_record():
+    if tape_lib.could_possibly_record():
         return True
     if tf.executing_eagerly():
         return False
     return not (is_inference and isinstance(tf.compat.v1.get_default_graph(), func_graph.FuncGraph))
+
+
+def check_captured(functions, objects, name):
+    """Raise if an eager block finds a tensor elsewhere than in its arguments that has a gradient.
+
+    Such a tensor may be held by one of the block's `functions` (in a closure or global variable) or be
+    an attribute of one of its `objects`. In graph mode it is found in the graph.
+    """
+    if not tf.executing_eagerly():
+        return
+    values = [value for function in functions for value in _captured(function)]
+    values += [value for held in objects for value in vars(held).values()]
+    for value in values:
+        if is_tensor(value) and _is_watched([value]):
+            raise RematError(
+                "A block that is recomputed eagerly must take the tensors that it uses as arguments. "
+                "Received: block %r that finds a tensor of shape %s elsewhere. Pass the tensor as an "
+                "argument." % (name, value.shape)
+            )
+
+
+def _captured(function):
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        return []
+    found = inspect.getclosurevars(function)
+    return tf.nest.flatten([list(found.nonlocals.values()), list(found.globals.values())])
 
 
 def run(call, inputs, variables, name):

@@ -66,8 +66,8 @@ class Family:
         """List the variables that `layers` own, trainable or not, metrics included."""
         raise NotImplementedError
 
-    def call_state(self):
-        """Note what Keras knows about the present call (training phase, automatic casts)."""
+    def call_state(self, layers):
+        """Note what Keras knows about the present call of `layers` (training phase, casts, caches)."""
         raise NotImplementedError
 
     def entered(self, state):

@@ -23,7 +23,7 @@ class Functions(base.Family):
     def variables(self, layers):
         return []
 
-    def call_state(self):
+    def call_state(self, layers):
         return None
 
     def entered(self, state):

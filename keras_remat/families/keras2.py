@@ -44,7 +44,7 @@ class Keras2(base.Family):
                     found[id(variable)] = variable
         return list(found.values())
 
-    def call_state(self):
+    def call_state(self, layers):
         # On TensorFlow 2 the learning phase is the result of an op, which Keras feeds. Made here, it is no
         # part of the block; a copy of the op would miss what is fed.
         return self.module("backend").learning_phase()

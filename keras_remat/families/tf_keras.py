@@ -92,21 +92,35 @@ class TFKeras(base.Family):
         training = getattr(context, "training", None)
         return training is not None and not self.backend.is_tensor(training) and not training
 
-    def call_state(self):
-        return dict(vars(self._context())), self._autocast_dtype()
+    def call_state(self, layers):
+        return dict(vars(self._context())), self._autocast_dtype(), self._masks(layers)
 
     @contextlib.contextmanager
     def entered(self, state):
-        attributes, dtype = state
+        attributes, dtype, masks = state
         context = self._context()
         before, dtype_before = dict(vars(context)), self._autocast_dtype()
-        _set_attributes(context, attributes)
+        masks_before = [(held, dict(held)) for held, _ in masks]
+        _set_items(vars(context), attributes)
         self._set_autocast_dtype(dtype)
+        for held, items in masks:
+            _set_items(held, items)
         try:
             yield
         finally:
-            _set_attributes(context, before)
+            _set_items(vars(context), before)
             self._set_autocast_dtype(dtype_before)
+            for held, items in masks_before:
+                _set_items(held, items)
+
+    def _masks(self, layers):
+        """Note the dropout masks that recurrent cells keep from call to call, if no call resets them."""
+        found = []
+        for layer in {id(x): x for layer in layers for x in self.sublayers(layer)}.values():
+            for name in _MASK_CACHES:
+                if name in vars(layer):
+                    found.append((vars(layer)[name], dict(vars(layer)[name])))
+        return found
 
     def _autocast_dtype(self):
         """The type that variables are read as: kept by thread since TensorFlow 2.4, by graph before."""
@@ -141,6 +155,9 @@ class TFKeras(base.Family):
         return found
 
 
-def _set_attributes(target, attributes):
-    vars(target).clear()
-    vars(target).update(attributes)
+_MASK_CACHES = ("_dropout_mask_cache", "_recurrent_dropout_mask_cache")  # TensorFlow 2.1+
+
+
+def _set_items(target, items):
+    target.clear()
+    target.update(items)

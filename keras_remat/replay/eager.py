@@ -108,23 +108,24 @@ class _Block:
     def differentiate(self, *grads):
         """Run the block again and return the gradients of its inputs and trainable variables."""
         with handles.written_back(self.unnamed), handles.standing_in(self.entries), host_random.again(self.randomness):
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
+            with tf.GradientTape(watch_accessed_variables=_VariableWatcher is None) as tape:
                 leaves = [tf.identity(t) for t in self.inputs]
                 sources = [t for t in leaves if _is_float(t)] + self.trainable
                 for source in sources:
                     tape.watch(source)
                 outputs = self._run_again(leaves)
+                self._check_variables(tape.watched_variables())
             pairs = [(y, g) for y, g in zip(outputs, grads) if g is not None and _is_float(y)]
             if not pairs:
                 return [None] * len(sources)
             return tape.gradient([y for y, _ in pairs], sources, output_gradients=[g for _, g in pairs])
 
     def _run_again(self, leaves):
-        with scopes.opened(scopes.Scope(None, self.log)) as scope, _watching() as watched:
+        with scopes.opened(scopes.Scope(None, self.log)) as scope:
             with tf.variable_creator_scope(self._refuse_variable):
                 outputs = self.call(leaves)
             scope.check_finished()
-        self._check(outputs, watched())
+        self._check_outputs(outputs)
         return outputs
 
     def _refuse_variable(self, make, **kwargs):
@@ -133,8 +134,7 @@ class _Block:
             "a weight of shape %s in the second run. Make it in `build`." % (self.name, kwargs.get("shape"))
         )
 
-    def _check(self, outputs, watched):
-        known = {id(v) for v in self.trainable}
+    def _check_outputs(self, outputs):
         received = [(t.shape.as_list(), t.dtype) for t in outputs]
         if received != self.signature:
             self._raise("outputs of shapes and types %s" % (received,), "%s" % (self.signature,))
@@ -142,9 +142,17 @@ class _Block:
             again = _sample(tensor)
             if sample is not None and not _is_close(sample, again, tensor.dtype):
                 self._raise("output %d near %s" % (index, again), "%s" % (sample,))
+
+    def _check_variables(self, watched):
+        """Raise for a variable that is not the block's layers', where no watcher finds those."""
+        known = {id(v) for v in self.trainable}
         for variable in watched:
-            if id(_resource(variable)) not in known and variable.trainable and _is_float(variable):
-                self._raise("a read of %r" % variable.name, "none")
+            if id(_resource(variable)) not in known:
+                raise RematError(
+                    "Up to TensorFlow 2.1, a block that is recomputed eagerly may only use weights of its "
+                    "layers. Received: block %r with the variable %r. Make it an attribute of the layer."
+                    % (self.name, variable.name)
+                )
 
     def _raise(self, received, first):
         raise RecomputeMismatchError(
