@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 
-from keras_remat.families import base, keras2_layers
+from keras_remat.families import base, graph_models, keras2_layers
 
 
 class Keras2(base.Family):
@@ -51,6 +51,40 @@ class Keras2(base.Family):
 
     def entered(self, state):
         return contextlib.nullcontext()
+
+
+    def symbolic_phase(self):
+        """Return the tensor that tells training from prediction."""
+        return self.module("backend").learning_phase()
+
+    def is_model(self, layer):
+        return isinstance(layer, self.module("engine.training").Model)
+
+    def calls(self, model):
+        return graph_models.calls(self, model)
+
+    def output_keys(self, model):
+        return graph_models.output_keys(model)
+
+    def convert(self, model, segments, runtime):
+        graph_models.convert(model, segments)
+
+    def restore(self, layer):
+        graph_models.restore(layer)
+
+    def is_converted(self, layer):
+        return graph_models.is_converted(layer)
+
+    def forget_functions(self, model):
+        with self._graph().as_default():
+            graph_models.settle(self, model)
+            graph_models.renew_functions(model)
+
+    def _graph(self):
+        return self.module("backend.tensorflow_backend").get_graph()
+
+    def convertible(self, function, layer):
+        return function  # Keras 2.3.1 knows no AutoGraph
 
 
 def _direct_sublayers(layer, layer_class):

@@ -21,6 +21,21 @@ def context_of(op):
     return context
 
 
+def contexts_of(op):
+    """List the conditionals and loops that `op` is part of, innermost first."""
+    found, context = [], op._get_control_flow_context()
+    while context is not None:
+        if not context.IsXLAContext():
+            found.append(context)
+        context = context.outer_context
+    return found
+
+
+def is_loop(context):
+    """True for the context of a loop."""
+    return isinstance(context, control_flow_ops.WhileContext)
+
+
 def outermost(op, is_inside):
     """Return the outermost branch or loop around `op` that the block itself opened, or None."""
     found = None

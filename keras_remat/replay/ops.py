@@ -98,13 +98,18 @@ _INT_RANGE = (-(2**31), 2**31 - 1)
 _draw_ints = gen_random_ops.random_uniform_int
 
 
+def draw_seed(seed, seed2):
+    """Draw two ints from the generator that an op with these seeds would have."""
+    return _draw_ints([2], *_INT_RANGE, seed=seed, seed2=seed2)
+
+
 def _stateless(twin):
     """Replace a random op by `twin(shape, seed, ...)`, seeded from the op's own generator."""
 
     def replacement(original, shape, dtype=dtypes.float32, seed=0, seed2=0, name=None):
         if not _in_block():
             return original(shape=shape, dtype=dtype, seed=seed, seed2=seed2, name=name)
-        drawn = _draw(twin.__name__, lambda: _draw_ints([2], *_INT_RANGE, seed=seed, seed2=seed2))
+        drawn = _draw(twin.__name__, lambda: draw_seed(seed, seed2))
         return twin(shape, drawn, dtype=dtype, name=name)
 
     return replacement
@@ -113,7 +118,7 @@ def _stateless(twin):
 def _stateless_int(original, shape, minval, maxval, seed=0, seed2=0, name=None):
     if not _in_block():
         return original(shape=shape, minval=minval, maxval=maxval, seed=seed, seed2=seed2, name=name)
-    drawn = _draw("random_uniform_int", lambda: _draw_ints([2], *_INT_RANGE, seed=seed, seed2=seed2))
+    drawn = _draw("random_uniform_int", lambda: draw_seed(seed, seed2))
     return gen_stateless_random_ops.stateless_random_uniform_int(shape, drawn, minval, maxval, name=name)
 
 

@@ -35,7 +35,8 @@ def find_function(graph, name):
     return None
 
 
-def _function_names(node_def):
+def function_names(node_def):
+    """Yield the names of the functions that a node may call."""
     for attr in _FUNCTION_ATTRS:
         if attr in node_def.attr:
             value = node_def.attr[attr]
@@ -45,24 +46,25 @@ def _function_names(node_def):
                 yield func.name
 
 
-def _definition(function):
+def definition(function):
+    """Return the protocol buffer of a function."""
     for attr in ("cached_definition", "definition"):
-        definition = getattr(function, attr, None)
-        if definition is not None:
-            return definition
+        found = getattr(function, attr, None)
+        if found is not None:
+            return found
     raise RematError("The definition of the TensorFlow function %r cannot be read." % function.name)
 
 
-def _is_stateless(graph, node_def):
+def is_stateless(graph, node_def):
     """True if `node_def` is stateful only for what it could call: the functions it does call are not."""
-    names = list(_function_names(node_def))
+    names = list(function_names(node_def))
     for name in names:
         function = find_function(graph, name)
         if function is None:
             return False
-        for node in _definition(function).node_def:
+        for node in definition(function).node_def:
             if _op_def(graph, node.op).is_stateful and not _is_local(node.op):
-                if not _is_stateless(graph, node):
+                if not is_stateless(graph, node):
                     return False
     return bool(names)
 
@@ -85,7 +87,7 @@ def _repeatable(op, kept):
         return False
     if _is_local(op.type):
         return not kept
-    return not op.op_def.is_stateful or _is_stateless(op.graph, op.node_def)
+    return not op.op_def.is_stateful or is_stateless(op.graph, op.node_def)
 
 
 def find_boundary(outputs, inputs, is_inside):
@@ -155,7 +157,7 @@ def copy_tensors(outputs, feeds, gate):
     twins = importer.import_graph_def(graph_def, input_map=input_map, return_elements=names, name="copy")
     twins = dict(zip(names, twins))
     for op in copied:
-        _finish(op, twins[op.name])
+        finish(op, twins[op.name])
     control_flow.copy_contexts(copied, feeds, twins)
     return [feeds[key(t)] if key(t) in feeds else twins[t.op.name].outputs[t.value_index] for t in outputs]
 
@@ -207,9 +209,9 @@ def _graph_def(copied, feeds, gate, frame, source_graph, graph):
         if gate is not None and not fed and _starts_by_itself(op):
             node.input.append("^" + _GATE)
             gate_name = _GATE
-        _strip_colocation(node, names)
+        strip_colocation(node, names)
         control_flow.rename_frame(node, frame)
-        for function in _function_names(node):
+        for function in function_names(node):
             _share_function(source_graph, graph, function)
     if gate_name:
         input_map["^" + _GATE] = gate
@@ -229,7 +231,8 @@ def _starts_by_itself(op):
     return any((t.shape.num_elements() or _SMALL) >= _SMALL for t in op.outputs)
 
 
-def _strip_colocation(node, names):
+def strip_colocation(node, names):
+    """Drop from `node` the wish to be where an op is that is not in `names`."""
     if "_class" in node.attr:
         kept = [s for s in node.attr["_class"].list.s if s[len(b"loc:@") :].decode() in names]
         del node.attr["_class"].list.s[:]
@@ -245,14 +248,14 @@ def _share_function(source_graph, graph, name):
     function = find_function(source_graph, name)
     if function is None:
         return
-    for node in _definition(function).node_def:
-        for inner in _function_names(node):
+    for node in definition(function).node_def:
+        for inner in function_names(node):
             _share_function(source_graph, graph, inner)
     if not graph._is_function(name):
         function.add_to_graph(graph)
 
 
-def _finish(op, twin):
+def finish(op, twin):
     """Give the copy what Python knows about the original and the GraphDef does not."""
     gradient = getattr(op, "_gradient_function", None)
     if gradient is not None:

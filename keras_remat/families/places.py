@@ -1,0 +1,108 @@
+"""Where Keras holds tensors and ops of a model's graph, and what to put there instead."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_remat.replay import subgraph
+
+_LISTS = ("_updates", "_losses")
+_DICTS = ("_per_input_updates", "_per_input_losses")
+_OUTPUTS = ("outputs", "_nested_outputs", "_feed_outputs")
+_MARKS = ("_keras_history", "_keras_shape", "_uses_learning_phase", "_metric_obj", "_unconditional_loss")
+
+
+class Place(NamedTuple):
+    """An attribute of an object or an item of a list or dict."""
+
+    holder: Any
+    key: Any
+
+    def get(self):
+        """Return what is there."""
+        return self.holder[self.key] if isinstance(self.holder, (list, dict)) else vars(self.holder)[self.key]
+
+    def put(self, value):
+        """Put `value` there."""
+        if isinstance(self.holder, (list, dict)):
+            self.holder[self.key] = value
+        else:
+            vars(self.holder)[self.key] = value  # not by attribute: Keras would track it
+
+
+def losses(family, model, graph):
+    """List the loss tensors that the model and the layers in it hold, each once."""
+    found = {}
+    for layer in family.sublayers(model):
+        for values in family.loss_lists(layer):
+            for value in values:
+                if isinstance(value, tf.Tensor) and value.graph is graph:
+                    found.setdefault(subgraph.key(value), value)
+    return list(found.values())
+
+
+def total_loss(model):
+    """Return the loss tensor of a compiled model, or None."""
+    total = getattr(model, "total_loss", None)
+    return total if isinstance(total, tf.Tensor) else None
+
+
+def all_of(family, model):
+    """List the places of a model and of the layers and metrics in it."""
+    found = [Place(model, name) for name in _OUTPUTS + ("total_loss",) if name in vars(model)]
+    found += [Place(model._output_mask_cache, key) for key in getattr(model, "_output_mask_cache", ())]
+    found += [Place(n, "output_tensors") for n in model._inbound_nodes if not tf.nest.flatten(n.inbound_layers)]
+    for endpoint in getattr(model, "_training_endpoints", None) or ():
+        found += [Place(endpoint, name) for name in ("_output",) if name in vars(endpoint)]
+    for layer in _with_metrics(family, model):
+        for values in [vars(layer).get(name) for name in _LISTS]:
+            found += [Place(values, i) for i in range(len(values or ()))]
+        for name in _DICTS:
+            for values in vars(layer).get(name, {}).values():
+                found += [Place(values, i) for i in range(len(values))]
+        if "_call_result" in vars(layer):
+            found.append(Place(layer, "_call_result"))
+    return found
+
+
+def _with_metrics(family, model):
+    layers = {id(layer): layer for layer in family.sublayers(model)}
+    metrics = [m for layer in layers.values() for m in getattr(layer, "_metrics", ())]
+    if getattr(model, "optimizer", None) is not None and hasattr(model, "_get_training_eval_metrics"):
+        metrics += model._get_training_eval_metrics()
+    layers.update((id(m), m) for m in metrics)
+    return list(layers.values())
+
+
+def translated(value, work):
+    """Return what stands for `value` (tensor, op, update, or nested tensors) after a rebuild."""
+    if isinstance(value, (list, tuple, dict)):
+        flat = tf.nest.flatten(value)
+        new = [translated(v, work) for v in flat]
+        if all(a is b for a, b in zip(flat, new)):
+            return value
+        return tf.nest.pack_sequence_as(value, new)
+    if isinstance(value, tf.Tensor):
+        work.copy(work.reach([value.op]), stateless=False)
+        return _marked(work.tensor(value), value, work)
+    op = value if isinstance(value, tf.Operation) else getattr(value, "_parent_op", None)
+    if op is None:
+        return value
+    work.copy(work.reach([op]), stateless=False)
+    new = work.operation(op)
+    if new is op:
+        return value
+    if hasattr(value, "_unconditional_update"):
+        new._unconditional_update = value._unconditional_update
+    return new
+
+
+def _marked(new, old, work):
+    """Give `new` the marks that Keras keeps on `old`."""
+    if new is not old:
+        for name in _MARKS:
+            if hasattr(old, name):
+                setattr(new, name, getattr(old, name))
+        if getattr(old, "_keras_mask", None) is not None:
+            new._keras_mask = translated(old._keras_mask, work)
+    return new
