@@ -101,14 +101,14 @@ def resnet(size, channels, stages, blocks):
         return layers.BatchNormalization(momentum=0.8)(x)
 
     images = keras.Input((size, size, 1))
-    x = layers.ReLU()(conv(images, channels))
+    x = layers.Activation("gelu")(conv(images, channels))
     for stage in range(stages):
         filters = channels * 2**stage
         for block in range(blocks):
             stride = 2 if stage and not block else 1
-            branch = conv(layers.ReLU()(conv(x, filters, stride)), filters)
+            branch = conv(layers.Activation("gelu")(conv(x, filters, stride)), filters)
             shortcut = x if x.shape[1:] == branch.shape[1:] else conv(x, filters, stride)
-            x = layers.ReLU()(layers.add([shortcut, branch]))
+            x = layers.Activation("gelu")(layers.add([shortcut, branch]))
     x = layers.GlobalAveragePooling2D()(x)
     return keras.Model(images, layers.Dense(10)(x), name="resnet")
 
@@ -162,7 +162,7 @@ class DigitsTask:
 
     title = "ResNet, digits"
 
-    def __init__(self, batch=64, size=32):
+    def __init__(self, batch=32, size=32):
         self.size = size
         images, classes = digits(size)
         order = np.random.RandomState(0).permutation(len(images))
@@ -176,7 +176,7 @@ class DigitsTask:
         self.training = endless(images_at_random)
 
     def model(self):
-        model = resnet(self.size, channels=16, stages=3, blocks=5)
+        model = resnet(self.size, channels=16, stages=3, blocks=6)
         model.compile(keras.optimizers.Adam(1e-3), cross_entropy())
         return model
 
