@@ -62,13 +62,13 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
     _check_strategy(strategy)
     matches = _matcher(match, "match") if match is not None else None
     excluded = _matcher(exclude, "exclude") if exclude is not None else lambda layer: False
+    is_graph = matches is None and family.calls(model) is not None
+    layers = [] if is_graph else _chosen_layers(family, model, matches, excluded, match)
     restore(model)
-    if matches is not None:
-        _convert_matching(family, model, matches, excluded, match)
-    elif family.calls(model) is not None:
+    if is_graph:
         _convert_graph(family, model, strategy, excluded)
-    else:
-        _convert_like_layers(family, model, excluded)
+    for layer in layers:
+        family.convert_layer(layer, RUNTIME)
     family.forget_functions(model)
     return model
 
@@ -109,7 +109,7 @@ def _family_of_model(model):
 
 def _check_strategy(strategy):
     is_count = isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
-    if strategy not in _STRATEGIES and not is_count:
+    if not is_count and not (isinstance(strategy, str) and strategy in _STRATEGIES):
         raise RematError(
             '`strategy` must be "auto", "sqrt", "every" or a positive int. Received: strategy=%r.' % (strategy,)
         )
@@ -123,7 +123,7 @@ def _matcher(choice, argument):
     if isinstance(choice, type):
         return lambda layer: isinstance(layer, choice)
     if isinstance(choice, str) or hasattr(choice, "fullmatch"):
-        pattern = re.compile(choice)
+        pattern = _pattern(choice, argument)
         return lambda layer: pattern.fullmatch(layer.name) is not None
     if callable(choice):
         return choice
@@ -133,8 +133,25 @@ def _matcher(choice, argument):
     )
 
 
-def _convert_matching(family, model, matches, excluded, match):
-    """Make each matching layer a block, the outermost where one lies in another."""
+def _pattern(choice, argument):
+    try:
+        return re.compile(choice)
+    except re.error as error:
+        raise RematError(
+            "`%s` must be a name or a regular expression. Received: %s=%r (%s). Escape what stands for "
+            "itself." % (argument, argument, choice, error)
+        ) from error
+
+
+def _chosen_layers(family, model, matches, excluded, match):
+    """List the layers that become blocks each by itself."""
+    if matches is None:
+        return _like_layers(family, model, excluded)
+    return _matching_layers(family, model, matches, excluded, match)
+
+
+def _matching_layers(family, model, matches, excluded, match):
+    """List the matching layers, the outermost where one lies in another."""
     chosen, inside = [], set()
     for layer in family.sublayers(model):
         if layer is model or id(layer) in inside:
@@ -148,11 +165,11 @@ def _convert_matching(family, model, matches, excluded, match):
             "`match` must match a layer of the model. Received: match=%r, which matches none of: %s."
             % (match, ", ".join(names[:20]) + (", ..." if len(names) > 20 else ""))
         )
-    for layer in chosen:
-        family.convert_layer(layer, RUNTIME)
+    return chosen
 
 
-def _convert_like_layers(family, model, excluded):
+def _like_layers(family, model, excluded):
+    """List the layers of a subclassed model that lie in lists of one class."""
     blocks = [x for x in family.like_layers(model) if not excluded(x)]
     if not blocks:
         raise RematError(
@@ -160,8 +177,7 @@ def _convert_like_layers(family, model, excluded):
             "choose them. Received: %r of type %s, which holds no such list. Pass "
             "match=<name, regular expression, class or predicate>." % (model.name, type(model).__name__)
         )
-    for layer in blocks:
-        family.convert_layer(layer, RUNTIME)
+    return blocks
 
 
 def _convert_graph(family, model, strategy, excluded):
