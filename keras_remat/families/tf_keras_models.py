@@ -91,6 +91,8 @@ def convert(family, model, segments, runtime):
     def call(inputs, training=None, mask=None):
         if not runtime.is_on(family):
             return plain(model, inputs, training=training, mask=mask)
+        if is_chain:
+            _build_chain(model, inputs)
         tensors = _chain_inputs(inputs, mask) if is_chain else _graph_inputs(model, inputs, mask)
         for segment in segments:
             _run_segment(family, model, segment, tensors, training, runtime)
@@ -100,6 +102,13 @@ def convert(family, model, segments, runtime):
         return tf.nest.pack_sequence_as(model._nested_outputs, outputs)
 
     _set_call(model, wrapping.with_signature_of(call, plain.__get__(model)))
+
+
+def _build_chain(model, inputs):
+    """Let a Sequential that was given no input shape become a graph of layers, as Keras does in `call`."""
+    build = getattr(model, "_build_graph_network_for_inferred_shape", None)  # TensorFlow 2.3+
+    if build and not model._has_explicit_input_shape and tf.is_tensor(inputs):
+        build(inputs.shape, inputs.dtype)
 
 
 def _chain_inputs(inputs, mask):
