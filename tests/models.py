@@ -1,0 +1,389 @@
+"""A zoo of models, and one run of training that shows the three proofs for a whole model.
+
+The layers that a kit gives out are marked (see `proofs`), so what is proved holds for each of them.
+"""
+
+import contextlib
+import gc
+from typing import Any, Callable, NamedTuple, Tuple
+
+import numpy as np
+import steps
+from proofs import (
+    TOLERANCE,
+    Result,
+    assert_same,
+    assert_same_results,
+    count_marks,
+    floats,
+    get_weights,
+    ints,
+    make_head,
+    mark,
+    set_weights,
+)
+
+BLOCK_OP = "recomputed"  # the name of the op that ends a block in a graph
+
+
+class Kit:
+    """The layers and models of a Keras; if `marked`, each layer notes its runs."""
+
+    def __init__(self, target, marked=False):
+        self.target, self.keras, self.tf = target, target.keras, target.tf
+        self.Model, self.Sequential = target.keras.models.Model, target.keras.models.Sequential
+        self.is_marked = marked
+        self._lists = []
+
+    def __getattr__(self, name):
+        made = self.target.layer(name)
+        if made is None or not isinstance(made, type):
+            return made
+        return lambda *args, **kwargs: self.marked(made(*args, **kwargs))
+
+    def marked(self, layer):
+        """Let `layer` note its runs; return it."""
+        if self.is_marked:
+            self._lists.append(mark(self.tf, layer))
+        return layer
+
+    def head(self):
+        """A layer that maps all tensors that it is given to two numbers per sample."""
+        return make_head(self.target)
+
+    def take_runs(self):
+        """List the runs that were noted, and forget them."""
+        runs = [run for noted in self._lists for run in noted]
+        for noted in self._lists:
+            del noted[:]
+        return runs
+
+    def runs(self):
+        """List the runs that were noted."""
+        return [run for noted in self._lists for run in noted]
+
+
+class Case(NamedTuple):
+    """A model of the zoo: `make(kit)`, inputs like those that it takes, and the layers it needs.
+
+    `unread` and `exact` are arguments of `prove_model`.
+    """
+
+    make: Callable
+    x: Tuple[Any, ...] = (floats(4, 6),)
+    needs: Tuple[str, ...] = ()
+    unread: int = 0
+    exact: bool = False
+
+
+class Trained(NamedTuple):
+    """What training gave: its numbers, what was kept, and how often marks ran in the last step."""
+
+    result: Result
+    kept: Any
+    first: int
+    again: int
+    blocks: int
+
+
+def train(target, mode, make, x, convert=None, count=2):
+    """Train the model that `make(kit)` makes for `count` steps, converted by `convert` if given."""
+    from keras_remat.backends.tensorflow import recording
+
+    kept = []
+    target.reset()
+    with recording() if convert is None else contextlib.ExitStack():
+        kit = Kit(target, marked=True)
+        model = make(kit)
+        set_weights(model)
+        before = 0
+        if convert:
+            before = _count_symbolic(target, kit.take_runs())
+            convert(model)
+
+        def before_gradient():
+            gc.collect()
+            kept[:] = [run.is_held() for run in kit.runs()]
+
+        if not target.is_symbolic:
+            kit.take_runs()
+        trainer = steps.trainer(target, mode, model, before_gradient=before_gradient)
+        y = np.random.RandomState(5).randn(len(x[0]), 2).astype("float32")
+        taken = trainer.train(x, y, count - 1)
+        if mode in ("loop", "fit-eager"):
+            kit.take_runs()
+        taken += trainer.train(x, y, 1)
+        runs = kit.runs()
+        kept = kept if mode == "loop" else _kept_in_graph(runs)
+        first, again = _count_runs(runs, before)
+        blocks = _count_blocks(runs)
+        result = Result(taken, get_weights(model), trainer.predict(x))
+    return Trained(result, kept, first, again, blocks)
+
+
+def _count_symbolic(target, runs):
+    """How many marks a graph holds in which the model was made before it was converted."""
+    return count_marks(runs[-1].graph) if target.is_symbolic and runs else 0
+
+
+def _kept_in_graph(runs):
+    last = runs[-1].graph
+    return [] if last is None else [bool(run.readers()) for run in runs if run.graph is last]
+
+
+def _count_runs(runs, before):
+    """How often marks ran, and ran again, in the last step."""
+    assert runs, "the model did not run"
+    graph = runs[-1].graph
+    if graph is None:
+        again = sum(run.again for run in runs)
+        return len(runs) - again, again
+    in_graph = sum(run.graph is graph for run in runs)
+    assert not any(run.again for run in runs)
+    return in_graph, count_marks(graph) - before - in_graph
+
+
+def _count_blocks(runs):
+    graph = runs[-1].graph
+    ops = [] if graph is None else graph.get_operations()
+    names = [op.name.split("/")[-1] for op in ops if not op.name.startswith("recompute/")]
+    return sum(name.startswith(BLOCK_OP) for name in names)
+
+
+def prove_model(target, mode, make, x, convert, again=None, unread=0, exact=False):
+    """Show the three proofs for a model.
+
+    Args:
+      again: how many marks are computed again, by default all.
+      unread: how many marks nothing depends on, so that plain autodiff does not keep them.
+    """
+    plain = _train_plainly(target, mode, make, x)
+    converted = train(target, mode, make, x, convert)
+    if exact:
+        assert_same_results(plain.result, converted.result, TOLERANCE[mode])
+    else:
+        _assert_close(plain.result, converted.result, max(TOLERANCE[mode], 1e-6))
+    assert plain.result.steps[0].loss != plain.result.steps[-1].loss, "nothing is learned"
+    assert plain.again == 0
+    assert converted.first == plain.first
+    wanted = plain.first if again is None else again
+    assert wanted - unread <= converted.again <= wanted
+    if mode != "fit-eager" and again is None:
+        assert sum(plain.kept) == len(plain.kept) - unread
+        assert not any(converted.kept)
+    return converted
+
+
+def _assert_close(plain, converted, tolerance):
+    """All numbers are the same up to `tolerance` times the largest of their kind."""
+    assert len(plain.steps) == len(converted.steps)
+    for number, (one, other) in enumerate(zip(plain.steps, converted.steps)):
+        assert_same(f"loss of step {number}", one.loss, other.loss, tolerance)
+        assert [g is None for g in one.grads] == [g is None for g in other.grads]
+        _assert_all_close(f"gradients of step {number}", one.grads, other.grads, tolerance)
+    _assert_all_close("weights", plain.weights, converted.weights, tolerance)
+    assert_same("prediction", plain.prediction, converted.prediction, tolerance)
+
+
+def _assert_all_close(name, expected, received, tolerance):
+    assert len(expected) == len(received)
+    joined = [np.concatenate([[0.0], *map(_ravel, values)]) for values in (expected, received)]
+    assert_same(name, *joined, tolerance=tolerance)
+
+
+def _ravel(grad):
+    if grad is None:
+        return np.zeros(1)
+    return np.ravel(grad.values if isinstance(grad, steps.Sparse) else grad)
+
+
+_PLAIN = {}
+
+
+def _train_plainly(target, mode, make, x):
+    """What the plain model gives: trained once for all conversions of it."""
+    if (make, mode) not in _PLAIN:
+        _PLAIN[make, mode] = train(target, mode, make, x)
+    return _PLAIN[make, mode]
+
+
+def make_chain(kit, count=6):
+    """A Sequential model of dense layers, with state and randomness between."""
+    model = kit.Sequential(name="chain")
+    model.add(kit.Dense(8, activation="tanh", input_shape=(6,), name="dense_0"))
+    for i in range(1, count):
+        model.add(kit.Dense(8, activation="tanh", name=f"dense_{i}"))
+    model.add(kit.BatchNormalization(momentum=0.7, name="norm"))
+    model.add(kit.Dropout(0.4, seed=3, name="dropout"))
+    model.add(kit.Dense(2, name="output"))
+    return model
+
+
+def make_skips(kit, rate=0.3):
+    """Residual blocks; those with dropout are made of four layers."""
+    x = inputs = kit.Input((6,))
+    for i in range(3):
+        y = kit.BatchNormalization(momentum=0.7, name=f"norm_{i}")(x)
+        y = kit.Dense(6, activation="tanh", name=f"dense_{i}")(y)
+        y = kit.Dropout(rate, seed=i + 1, name=f"dropout_{i}")(y) if rate else y
+        x = kit.Add(name=f"add_{i}")([x, y])
+    return kit.Model(inputs, kit.Dense(2, name="output")(x), name="skips")
+
+
+def make_plain_skips(kit):
+    """Residual blocks without dropout: where a layer is no block, nobody gives it the same mask."""
+    return make_skips(kit, rate=0)
+
+
+def make_concatenations(kit):
+    """Each layer reads everything before it; the input itself is read at the end."""
+    x = inputs = kit.Input((6,))
+    for _ in range(3):
+        x = kit.Concatenate()([x, kit.Dense(3, activation="tanh")(x)])
+    return kit.Model(inputs, kit.Dense(2)(kit.Concatenate()([x, inputs])))
+
+
+def make_convolutions(kit):
+    """A small residual network of images."""
+    inputs = kit.Input((6, 6, 3))
+    x = kit.Conv2D(4, 3, padding="same", use_bias=False)(inputs)
+    for _ in range(2):
+        y = kit.BatchNormalization(momentum=0.7)(x)
+        y = kit.Activation("relu")(y)
+        y = kit.Conv2D(4, 3, padding="same", use_bias=False)(y)
+        x = kit.Add()([x, y])
+    x = kit.GlobalAveragePooling2D()(kit.MaxPooling2D()(x))
+    return kit.Model(inputs, kit.Dense(2)(x))
+
+
+def make_inputs(kit):
+    """Two inputs; one is read by several layers."""
+    a, b = kit.Input((6,), name="a"), kit.Input((4,), name="b")
+    x = kit.Dense(5, activation="tanh")(a)
+    y = kit.Dense(5, activation="tanh")(b)
+    x = kit.Multiply()([x, y])
+    x = kit.Concatenate()([x, b, kit.Dense(3)(b)])
+    return kit.Model([a, b], kit.Dense(2)(kit.Dense(4, activation="tanh")(x)), name="inputs")
+
+
+def make_outputs(kit):
+    """A model of three outputs, one an input of another, inside a model that joins them."""
+    inputs = kit.Input((6,))
+    x = kit.Dense(5, activation="tanh")(inputs)
+    y = kit.Dense(4, activation="tanh")(x)
+    z = kit.Dense(3, activation="tanh")(y)
+    inner = kit.Model(inputs, [x, z, kit.Dense(2)(y)], name="inner")
+    outer = kit.Input((6,))
+    return kit.Model(outer, kit.head()(inner(outer)))
+
+
+def make_shared(kit):
+    """One layer in two branches, one called several times in a row."""
+    a, b = kit.Input((6,)), kit.Input((6,))
+    first = kit.Dense(5, activation="tanh", name="first")
+    x, y = first(a), first(b)
+    again = kit.Dense(5, activation="tanh", name="again")
+    x = again(again(again(kit.Subtract()([x, y]))))
+    return kit.Model([a, b], kit.Dense(2)(kit.Add()([x, again(y)])))
+
+
+def make_inner(kit, name, rate=0.3):
+    """A model for other models."""
+    inputs = kit.Input((5,))
+    x = kit.Dense(7, activation="tanh")(inputs)
+    x = kit.Dropout(rate, seed=4)(x) if rate else kit.Activation("tanh")(x)
+    y = kit.Dense(5, activation="tanh")(x)
+    return kit.Model(inputs, kit.Add()([inputs, y]), name=name)
+
+
+def make_nested(kit, rate=0.3):
+    """Models in a model, one of them called twice, and a Sequential."""
+    inputs = kit.Input((6,))
+    x = kit.Dense(5, activation="tanh")(inputs)
+    shared, once = make_inner(kit, "shared", rate), make_inner(kit, "once", rate)
+    x = shared(once(shared(x)))
+    chain = kit.Sequential([kit.Dense(4, input_shape=(5,)), kit.Dense(3, activation="tanh")])
+    return kit.Model(inputs, kit.Dense(2)(chain(x)))
+
+
+def make_plain_nest(kit):
+    """The same without dropout."""
+    return make_nested(kit, rate=0)
+
+
+def make_masked(kit):
+    """Masks flow from an embedding through a dropout to recurrent layers."""
+    inputs = kit.Input((5,), dtype="int32")
+    x = kit.Embedding(10, 6, mask_zero=True)(inputs)
+    x = kit.Dropout(0.3, seed=2)(x)
+    x = kit.LSTM(4, return_sequences=True)(x)
+    x = kit.Activation("tanh")(x)
+    return kit.Model(inputs, kit.Dense(2)(kit.SimpleRNN(3)(x)))
+
+
+def make_lambdas(kit):
+    """Functions as layers."""
+    inputs = kit.Input((6,))
+    x = kit.Lambda(lambda t: t * 2.0)(kit.Dense(5, activation="tanh")(inputs))
+    x = kit.Lambda(lambda t: t[0] + t[1])([x, kit.Dense(5)(x)])
+    return kit.Model(inputs, kit.Dense(2)(x))
+
+
+def make_operators(kit):
+    """Operators of symbolic tensors; these make layers that nobody can mark."""
+    inputs = kit.Input((6,))
+    x = kit.Dense(5, activation="tanh")(inputs)
+    y = 2.0 * x + kit.Dense(5)(x)
+    y = kit.tf.concat([y, -x], axis=-1)[:, 2:]
+    return kit.Model(inputs, kit.Dense(2)(y * y))
+
+
+def make_penalties(kit):
+    """Losses of weights and of outputs."""
+    l2 = kit.keras.regularizers.l2(0.1)
+    x = inputs = kit.Input((6,))
+    for _ in range(3):
+        x = kit.Dense(5, activation="tanh", kernel_regularizer=l2, activity_regularizer=l2)(x)
+    x = kit.ActivityRegularization(l2=0.05)(x)
+    return kit.Model(inputs, kit.Dense(2)(x))
+
+
+def make_attention(kit):
+    """Tensors and flags as keywords."""
+    inputs, mask = kit.Input((5, 6)), kit.Input((5, 5))
+    x = kit.Dense(6)(inputs)
+    for _ in range(2):
+        y = kit.MultiHeadAttention(2, 3, dropout=0.0)(x, x, attention_mask=mask)
+        x = kit.LayerNormalization()(kit.Add()([x, y]))
+    return kit.Model([inputs, mask], kit.Dense(2)(kit.GlobalAveragePooling1D()(x)))
+
+
+def make_states(kit):
+    """A layer with several outputs, one of them not read, and one that takes them as keywords."""
+    inputs = kit.Input((5, 3))
+    x, state = kit.SimpleRNN(4, return_sequences=True, return_state=True)(inputs)
+    x, unread = kit.SimpleRNN(4, return_sequences=True, return_state=True)(x, initial_state=state)
+    x = kit.Concatenate()([kit.GlobalAveragePooling1D()(x), state])
+    return kit.Model(inputs, kit.Dense(2)(x))
+
+
+ZOO = {
+    "chain": Case(make_chain, exact=True),
+    "skips": Case(make_skips),
+    "concatenations": Case(make_concatenations),
+    "convolutions": Case(make_convolutions, (floats(4, 6, 6, 3),)),
+    "inputs": Case(make_inputs, (floats(4, 6), floats(4, 4, seed=1))),
+    "outputs": Case(make_outputs),
+    "shared": Case(make_shared, (floats(4, 6), floats(4, 6, seed=1))),
+    "nested": Case(make_nested),
+    "masked": Case(make_masked, (ints(4, 5, high=6),)),
+    "lambdas": Case(make_lambdas),
+    "operators": Case(make_operators),
+    "penalties": Case(make_penalties),
+    "attention": Case(
+        make_attention,
+        (floats(4, 5, 6), (floats(4, 5, 5, seed=1) > 0).astype("float32")),
+        ("MultiHeadAttention",),
+    ),
+    "states": Case(make_states, (floats(4, 5, 3),), unread=1),
+}

@@ -1,0 +1,352 @@
+"""Whole models, converted in place: the three proofs, and which layers become which blocks."""
+
+import re
+
+import numpy as np
+import pytest
+from models import (
+    ZOO,
+    Kit,
+    make_chain,
+    make_nested,
+    make_plain_nest,
+    make_plain_skips,
+    make_skips,
+    prove_model,
+    train,
+)
+from proofs import assert_same, floats, get_weights, set_weights
+
+from keras_remat import RematError, UnsupportedFamilyError, recompute_all, restore
+
+X = (floats(4, 6),)
+TRACED = pytest.mark.modes("function", "graph")
+
+
+@pytest.mark.modes("loop", "function", "graph")
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=pytest.mark.needs(*case.needs))
+        for name, case in ZOO.items()
+    ],
+)
+def test_model(case, target, mode):
+    prove_model(
+        target, mode, case.make, case.x, recompute_all, unread=case.unread, exact=case.exact
+    )
+
+
+@pytest.mark.modes("loop", "graph")
+@pytest.mark.parametrize("strategy", ["auto", "sqrt", "every", 1, 3, 100])
+def test_strategy(strategy, target, mode):
+    def convert(model):
+        recompute_all(model, strategy=strategy)
+
+    prove_model(target, mode, make_skips, X, convert)
+
+
+# XLA's random numbers are new ones in every run, so there is no dropout here.
+@pytest.mark.modes("function", "fit-eager", "xla")
+def test_every_mode(target, mode):
+    prove_model(target, mode, ZOO["convolutions"].make, ZOO["convolutions"].x, recompute_all)
+
+
+@TRACED
+@pytest.mark.parametrize(
+    "strategy, blocks", [("every", 9), ("sqrt", 3), (1, 1), (2, 2), (5, 5), (99, 9)]
+)
+def test_number_of_blocks(strategy, blocks, target, mode):
+    trained = train(target, mode, make_chain, X, lambda m: recompute_all(m, strategy=strategy))
+    assert trained.blocks == blocks
+
+
+@TRACED
+def test_auto_cuts_a_long_model(target, mode):
+    trained = train(target, mode, lambda kit: make_chain(kit, 16), X, recompute_all)
+    assert 2 <= trained.blocks <= 8
+
+
+@TRACED
+def test_models_inside_are_cut_by_themselves(target, mode):
+    trained = train(target, mode, make_nested, X, lambda m: recompute_all(m, strategy="every"))
+    assert trained.blocks == 2 + 3 * 4 + 2
+
+
+CHOICES = {
+    "name": ("dense_1", 1),
+    "whole name only": (["dense_1", "dens"], 1),
+    "regular expression": ("dense_[0-9]", 3),
+    "compiled": (re.compile("(norm|dense)_0"), 2),
+    "class": ("BatchNormalization", 3),
+    "predicate": (lambda layer: layer.name.endswith("_2"), 3),
+    "list": (["output", re.compile("add_.")], 4),
+    "tuple of all kinds": (("output", lambda layer: layer.name == "norm_1", "Add"), 5),
+}
+
+
+def resolve(choice, keras):
+    """Names of classes stand for classes: a table at the top of a file knows no Keras."""
+    if isinstance(choice, (list, tuple)):
+        return type(choice)(resolve(c, keras) for c in choice)
+    return getattr(keras.layers, choice, choice) if isinstance(choice, str) else choice
+
+
+@pytest.mark.modes("loop", "graph")
+@pytest.mark.parametrize("choice, count", CHOICES.values(), ids=CHOICES)
+def test_match(choice, count, target, keras, mode):
+    def convert(model):
+        recompute_all(model, match=resolve(choice, keras))
+
+    prove_model(target, mode, make_plain_skips, X, convert, again=count)
+
+
+@pytest.mark.modes("loop", "graph")
+@pytest.mark.parametrize("choice, count", CHOICES.values(), ids=CHOICES)
+def test_exclude(choice, count, target, keras, mode):
+    def convert(model):
+        recompute_all(model, strategy="every", exclude=resolve(choice, keras))
+
+    prove_model(target, mode, make_plain_skips, X, convert, again=10 - count)
+
+
+@pytest.mark.modes("loop", "graph")
+def test_match_and_exclude(target, keras, mode):
+    def convert(model):
+        recompute_all(model, match=keras.layers.Dense, exclude="dense_.")
+
+    prove_model(target, mode, make_plain_skips, X, convert, again=1)
+
+
+@pytest.mark.modes("loop", "graph")
+@pytest.mark.parametrize("strategy", ["auto", "every", 2])
+def test_exclude_everything(strategy, target, mode):
+    def convert(model):
+        recompute_all(model, strategy=strategy, exclude=".*")
+
+    prove_model(target, mode, make_plain_skips, X, convert, again=0)
+
+
+@pytest.mark.modes("loop", "graph")
+def test_match_inside_models(target, mode):
+    """A model that matches is one block, whatever matches in it; `shared` is called twice."""
+
+    def convert(model):
+        recompute_all(model, match=["shared", "activation.*", "add.*"])
+
+    prove_model(target, mode, make_plain_nest, X, convert, again=2 * 4 + 2)
+
+
+@pytest.mark.modes("loop", "function", "graph")
+def test_restore(target, mode):
+    def convert(model):
+        assert restore(recompute_all(model)) is model
+
+    prove_model(target, mode, make_plain_nest, X, convert, again=0)
+
+
+@pytest.mark.modes("loop", "graph")
+def test_restore_of_matches(target, mode):
+    def convert(model):
+        restore(recompute_all(model, match="shared"))
+
+    prove_model(target, mode, make_plain_nest, X, convert, again=0)
+
+
+def test_restore_of_a_plain_model(target):
+    model = make_chain(Kit(target))
+    before = dict(vars(model))
+    assert restore(model) is model
+    assert vars(model) == before
+
+
+@TRACED
+def test_second_conversion_replaces_the_first(target, mode):
+    def convert(model):
+        recompute_all(model, strategy="every")
+        recompute_all(model, match="dense_.")
+        assert recompute_all(recompute_all(model, strategy=2), strategy=3) is model
+
+    trained = train(target, mode, make_chain, X, convert)
+    assert (trained.blocks, trained.again) == (3, trained.first)
+
+
+@pytest.mark.modes("fit", "fit-eager")
+def test_chain_without_input_shape(target, mode, tf):
+    """A Sequential that is built by its first batch, long after it was converted."""
+
+    def trained(convert):
+        target.reset()
+        kit = Kit(target, marked=True)
+        model = kit.Sequential(
+            [kit.Dense(5, activation="tanh", kernel_initializer=initial(target)) for _ in range(4)]
+            + [kit.Dense(2, kernel_initializer=initial(target))]
+        )
+        convert(model)
+        model.compile(target.sgd(), "mse", run_eagerly=mode == "fit-eager")
+        y = floats(4, 2, seed=5)
+        losses = model.fit(X[0], y, epochs=3, shuffle=False, verbose=0).history["loss"]
+        assert model.input_shape in [(None, 6), (4, 6)]
+        return losses, get_weights(model)
+
+    plain, converted = trained(lambda model: None), trained(recompute_all)
+    assert_same("losses", plain[0], converted[0], 1e-6)
+    for i, weights in enumerate(zip(plain[1], converted[1])):
+        assert_same(f"weight {i}", *weights, tolerance=1e-6)
+
+
+def initial(target):
+    """Weights that do not depend on what was drawn before."""
+    return target.keras.initializers.RandomUniform(-0.6, 0.6, seed=3)
+
+
+@pytest.mark.modes("fit", "fit-eager")
+@pytest.mark.parametrize("convert", [recompute_all, restore])
+def test_between_two_fits(convert, target, mode):
+    """A compiled model stays compiled and goes on with the state of its optimizer."""
+
+    def trained(first, second):
+        target.reset()
+        model = make_concatenated_chain(Kit(target))
+        set_weights(model)
+        first(model)
+        optimizer = target.keras.optimizers.SGD(learning_rate=0.1, momentum=0.9)
+        options = {"run_eagerly": True} if mode == "fit-eager" else {}
+        model.compile(optimizer, "mse", **options)
+        fit = {"shuffle": False, "verbose": 0, "batch_size": 4}
+        x, y = floats(8, 6), floats(8, 2, seed=5)
+        losses = model.fit(x, y, epochs=2, **fit).history["loss"]
+        model.predict(x)
+        second(model)
+        losses += model.fit(x, y, epochs=2, **fit).history["loss"]
+        return losses, get_weights(model), model.predict(x), model.evaluate(x, y, verbose=0)
+
+    plain = trained(lambda model: None, lambda model: None)
+    other = trained(recompute_all if convert is restore else lambda model: None, convert)
+    assert plain[0][0] > plain[0][-1]
+    for i, numbers in enumerate(zip(plain[1], other[1])):
+        assert_same(f"weight {i}", *numbers, tolerance=1e-6)
+    assert_same("losses", plain[0], other[0], 1e-6)
+    assert_same("prediction", plain[2], other[2], 1e-6)
+    assert_same("evaluation", plain[3], other[3], 1e-6)
+
+
+def make_concatenated_chain(kit):
+    """A functional model without state of its own."""
+    x = inputs = kit.Input((6,))
+    for _ in range(5):
+        x = kit.Concatenate()([kit.Dense(4, activation="tanh")(x), x])
+    return kit.Model(inputs, kit.Dense(2)(x))
+
+
+@pytest.mark.modes("fit")
+def test_conversion_between_fits_takes_effect(target, mode):
+    """What `fit` has traced of the plain model is not used again, nor the other way round."""
+    kit = Kit(target, marked=True)
+    model = make_chain(kit)
+    model.compile(target.sgd(), "mse")
+    x, y = floats(4, 6), floats(4, 2, seed=5)
+    seen = []
+    for change in (lambda model: None, recompute_all, restore):
+        change(model)
+        kit.take_runs()
+        model.fit(x, y, verbose=0)
+        graph = model_graph(kit, target)
+        seen.append(sum(op.name.startswith("recompute/") for op in graph.get_operations()))
+    assert seen[0] == 0 < seen[1]
+    assert target.is_symbolic or seen[2] == 0
+
+
+def model_graph(kit, target):
+    runs = kit.runs()
+    return runs[-1].graph if runs else target.symbolic(target.tf.compat.v1.get_default_graph)()
+
+
+@pytest.mark.modes("fit", "fit-eager")
+def test_several_inputs_and_outputs(target, mode):
+    """Given by name; outputs have losses of their own."""
+
+    def trained(convert):
+        target.reset()
+        kit = Kit(target)
+        a, b = kit.Input((6,), name="a"), kit.Input((4,), name="b")
+        x = kit.Dense(5, activation="tanh")(a)
+        y = kit.Dense(5, activation="tanh")(kit.Concatenate()([x, b]))
+        one = kit.Dense(2, name="one")(y)
+        other = kit.Dense(3, name="other")(kit.Add()([x, y]))
+        model = kit.Model([a, b], [one, other])
+        set_weights(model)
+        convert(model)
+        options = {"run_eagerly": True} if mode == "fit-eager" else {}
+        model.compile(target.sgd(), {"one": "mse", "other": "mae"}, **options)
+        data = {"a": floats(4, 6), "b": floats(4, 4, seed=1)}
+        y = {"one": floats(4, 2, seed=2), "other": floats(4, 3, seed=3)}
+        history = model.fit(data, y, epochs=3, shuffle=False, verbose=0).history
+        return history, get_weights(model), model.predict(data)
+
+    plain, converted = trained(lambda model: None), trained(recompute_all)
+    assert sorted(plain[0]) == sorted(converted[0])
+    for name in plain[0]:
+        assert_same(name, plain[0][name], converted[0][name], 1e-6)
+    for i, numbers in enumerate(zip(plain[1] + plain[2], converted[1] + converted[2])):
+        assert_same(f"number {i}", *numbers, tolerance=1e-6)
+
+
+@pytest.mark.modes("loop", "function", "fit")
+def test_dicts_in_and_out(target, mode):
+    def make(kit):
+        inputs = {"a": kit.Input((6,), name="a"), "b": kit.Input((6,), name="b")}
+        x = kit.Dense(5, activation="tanh")(inputs["a"])
+        y = kit.Dense(5, activation="tanh")(kit.Add()([x, kit.Dense(5)(inputs["b"])]))
+        inner = kit.Model(inputs, {"x": kit.Dense(3)(y), "y": y}, name="inner")
+        a, b = kit.Input((6,), name="c"), kit.Input((6,), name="d")
+        outputs = inner({"b": b, "a": a})
+        return kit.Model([a, b], kit.head()([outputs["x"], outputs["y"]]))
+
+    prove_model(target, mode, make, (floats(4, 6), floats(4, 6, seed=1)), recompute_all)
+
+
+def test_what_is_no_model(keras):
+    with pytest.raises(UnsupportedFamilyError, match="takes a model. Received: the layer 'dense'"):
+        recompute_all(keras.layers.Dense(2, name="dense"))
+    with pytest.raises(UnsupportedFamilyError, match="Received: 3"):
+        recompute_all(3)
+    with pytest.raises(UnsupportedFamilyError, match="Received"):
+        restore(keras.layers.Dense(2))
+
+
+WRONG = {
+    "unknown strategy": {"strategy": "some"},
+    "no segments": {"strategy": 0},
+    "negative segments": {"strategy": -1},
+    "bool as a number": {"strategy": True},
+    "half a segment": {"strategy": 2.0},
+    "no strategy": {"strategy": None},
+    "list as a strategy": {"strategy": [1, 2]},
+    "array as a strategy": {"strategy": np.array([1, 2])},
+    "number to match": {"match": 3},
+    "number in a list": {"match": ["dense_0", 3]},
+    "broken regular expression": {"match": "dense_("},
+    "nothing matches": {"match": "nobody"},
+    "all that matches is excluded": {"match": "dense_0", "exclude": "dense_0"},
+    "number to exclude": {"exclude": 3},
+    "policy": {"policy": "dots"},
+}
+
+
+@TRACED
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_wrong_arguments(wrong, target, mode):
+    """Each is refused with what was received, and the model stays what it was."""
+
+    def convert(model):
+        recompute_all(model, strategy=4)
+        with pytest.raises(RematError, match="Received: "):
+            recompute_all(model, **wrong)
+
+    assert train(target, mode, make_chain, X, convert).blocks == 4
+
+
+def test_error_lists_the_layers(target):
+    with pytest.raises(RematError, match="matches none of: dense_0, "):
+        recompute_all(make_chain(Kit(target)), match="Dense_0")
