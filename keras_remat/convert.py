@@ -101,8 +101,9 @@ def _family_of_model(model):
     family = family_of(model)
     if not family.is_model(model):
         raise UnsupportedFamilyError(
-            "recompute_all takes a model. Received: the layer %r of type %s. Wrap a layer with "
-            "Recompute." % (model.name, type(model).__name__)
+            f"recompute_all takes a model. Received: the layer {model.name!r} of type "
+            f"{type(model).__name__}. Wrap a layer with "
+            "Recompute."
         )
     return family
 
@@ -111,7 +112,7 @@ def _check_strategy(strategy):
     is_count = isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
     if not is_count and not (isinstance(strategy, str) and strategy in _STRATEGIES):
         raise RematError(
-            '`strategy` must be "auto", "sqrt", "every" or a positive int. Received: strategy=%r.' % (strategy,)
+            f'`strategy` must be "auto", "sqrt", "every" or a positive int. Received: strategy={strategy!r}.'
         )
 
 
@@ -128,8 +129,8 @@ def _matcher(choice, argument):
     if callable(choice):
         return choice
     raise RematError(
-        "`%s` must be a name, a regular expression, a class, a predicate or a list of these. "
-        "Received: %s=%r." % (argument, argument, choice)
+        f"`{argument}` must be a name, a regular expression, a class, a predicate or a list of these. "
+        f"Received: {argument}={choice!r}."
     )
 
 
@@ -138,8 +139,9 @@ def _pattern(choice, argument):
         return re.compile(choice)
     except re.error as error:
         raise RematError(
-            "`%s` must be a name or a regular expression. Received: %s=%r (%s). Escape what stands for "
-            "itself." % (argument, argument, choice, error)
+            f"`{argument}` must be a name or a regular expression. Received: {argument}={choice!r} "
+            f"({error}). Escape what stands for "
+            "itself."
         ) from error
 
 
@@ -162,8 +164,9 @@ def _matching_layers(family, model, matches, excluded, match):
     if not chosen:
         names = sorted(layer.name for layer in family.sublayers(model) if layer is not model)
         raise RematError(
-            "`match` must match a layer of the model. Received: match=%r, which matches none of: %s."
-            % (match, ", ".join(names[:20]) + (", ..." if len(names) > 20 else ""))
+            "`match` must match a layer of the model. Received: match={!r}, which matches none of: {}.".format(
+                match, ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            )
         )
     return chosen
 
@@ -174,8 +177,9 @@ def _like_layers(family, model, excluded):
     if not blocks:
         raise RematError(
             "A subclassed model must hold its blocks in a list of layers of one class, or `match` must "
-            "choose them. Received: %r of type %s, which holds no such list. Pass "
-            "match=<name, regular expression, class or predicate>." % (model.name, type(model).__name__)
+            f"choose them. Received: {model.name!r} of type {type(model).__name__}, which holds no such "
+            "list. Pass "
+            "match=<name, regular expression, class or predicate>."
         )
     return blocks
 

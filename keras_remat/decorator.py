@@ -45,13 +45,13 @@ def recompute_grad(call=None, *, enabled=None):
         TensorShape([2, 4])
     """
     if enabled not in (None, True, False):
-        raise RematError("`enabled` must be True, False or None. Received: enabled=%r." % (enabled,))
+        raise RematError(f"`enabled` must be True, False or None. Received: enabled={enabled!r}.")
     if call is None:
         return functools.partial(recompute_grad, enabled=enabled)
     if not callable(call) or isinstance(call, type) or hasattr(call, "get_config"):
         raise RematError(
-            "recompute_grad decorates a function or a method `call`. Received: %r. Wrap a layer with "
-            "Recompute." % (call,)
+            f"recompute_grad decorates a function or a method `call`. Received: {call!r}. Wrap a layer with "
+            "Recompute."
         )
 
     @functools.wraps(call)

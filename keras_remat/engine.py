@@ -50,7 +50,7 @@ def recompute_enabled(flag):
         ...     pass  # models called here keep all their activations
     """
     if not isinstance(flag, bool):
-        raise RematError("recompute_enabled takes True or False. Received: %r." % (flag,))
+        raise RematError(f"recompute_enabled takes True or False. Received: {flag!r}.")
     _SWITCH.flags.append(flag)
     try:
         yield
@@ -70,7 +70,7 @@ def is_enabled(own=None, default=True):
         return own
     value = os.environ.get(_VARIABLE, "")
     if value not in ("", "0", "1"):
-        raise RematError("The environment variable RECOMPUTE must be 0 or 1. Received: %r." % value)
+        raise RematError(f"The environment variable RECOMPUTE must be 0 or 1. Received: {value!r}.")
     return default if value == "" else value == "1"
 
 
@@ -109,7 +109,7 @@ def run(block, args, kwargs):
     slots = {id(leaf): leaf for leaf in flat if backend.is_tensor(leaf)}
     state = family.call_state(block.layers)
     first = {}
-    inner = [x for layer in block.layers for x in family.sublayers(layer)]
+    inner = family.all_sublayers(block.layers)
     functions = [x.function for x in inner if hasattr(x, "function")]  # of Lambda layers
     backend.check_captured([block.run] + functions, inner, block.name)
 

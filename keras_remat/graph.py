@@ -37,4 +37,6 @@ def _segment(calls, outputs, start, stop, is_block):
     read = [key for call in calls[start:stop] for key in call.inputs if key not in made]
     later = {key for call in calls[stop:] for key in call.inputs} | set(outputs)
     given = [key for call in calls[start:stop] for key in call.outputs if key in later]
-    return Segment(tuple(calls[start:stop]), tuple(dict.fromkeys(read)), tuple(dict.fromkeys(given)), is_block)
+    return Segment(
+        tuple(calls[start:stop]), tuple(dict.fromkeys(read)), tuple(dict.fromkeys(given)), is_block
+    )

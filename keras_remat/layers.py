@@ -2,7 +2,7 @@
 
 from keras_remat import engine
 from keras_remat.errors import RematError, UnsupportedFamilyError
-from keras_remat.families import family_of, family_at, registry
+from keras_remat.families import family_at, family_of, registry
 from keras_remat.families.wrapping import Runtime
 from keras_remat.planning import solve
 
@@ -96,8 +96,8 @@ class RecomputeSequential(metaclass=_Facade):
         layers = list(layers) if isinstance(layers, (list, tuple)) else layers
         if not isinstance(layers, list):
             raise UnsupportedFamilyError(
-                "RecomputeSequential takes a list of layers. Received: %r. Wrap a single layer "
-                "with Recompute." % (layers,)
+                f"RecomputeSequential takes a list of layers. Received: {layers!r}. Wrap a single layer "
+                "with Recompute."
             )
         if not layers:
             raise RematError("RecomputeSequential needs at least one layer. Received: an empty list.")

@@ -3,13 +3,13 @@
 import inspect
 
 import tensorflow as tf
+from tensorflow.python.framework import func_graph
 
 from keras_remat.errors import RematError
 from keras_remat.replay import eager, graph
 from keras_remat.replay import ops as _install  # noqa: F401  wraps TensorFlow's ops once
 from keras_remat.replay import scope as scopes
 from keras_remat.replay.ops import recording  # noqa: F401
-from tensorflow.python.framework import func_graph
 
 try:  # TensorFlow 2.12+
     from tensorflow.python.eager import record as tape_lib
@@ -48,8 +48,9 @@ def check_captured(functions, objects, name):
         if is_tensor(value) and _is_watched([value]):
             raise RematError(
                 "A block that is recomputed eagerly must take the tensors that it uses as arguments. "
-                "Received: block %r that finds a tensor of shape %s elsewhere. Pass the tensor as an "
-                "argument." % (name, value.shape)
+                f"Received: block {name!r} that finds a tensor of shape {value.shape} elsewhere. Pass the "
+                "tensor as an "
+                "argument."
             )
 
 

@@ -26,8 +26,9 @@ def family_of(layer):
         if match and cls.__name__ == "Layer":
             return family_at(match.group(1))
     raise UnsupportedFamilyError(
-        "Only layers and models of Keras can be recomputed. Received: %r of type %s. "
-        "Wrap the layer itself; for a plain function use `recompute_grad`." % (layer, type(layer).__name__)
+        f"Only layers and models of Keras can be recomputed. Received: {layer!r} of type "
+        f"{type(layer).__name__}. "
+        "Wrap the layer itself; for a plain function use `recompute_grad`."
     )
 
 
@@ -43,8 +44,9 @@ def _load(root):
     version = tuple(int(part) for part in re.findall(r"\d+", getattr(package, "__version__", "2"))[:2])
     if root.startswith("keras") and version >= (3,):
         raise UnsupportedFamilyError(
-            "Keras 3 is not supported yet. Received: a layer of Keras %s. Use tf_keras (set "
-            "TF_USE_LEGACY_KERAS=1 before importing TensorFlow)." % package.__version__
+            f"Keras 3 is not supported yet. Received: a layer of Keras {package.__version__}. Use tf_keras "
+            "(set "
+            "TF_USE_LEGACY_KERAS=1 before importing TensorFlow)."
         )
     if root.startswith("keras") and version < (2, 4):
         return importlib.import_module("keras_remat.families.keras2").Keras2(root)

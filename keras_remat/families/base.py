@@ -58,6 +58,10 @@ class Family:
         """List `layer` and all layers inside it, each once."""
         raise NotImplementedError
 
+    def all_sublayers(self, layers):
+        """List `layers` and all layers inside them, each once."""
+        return list({id(x): x for layer in layers for x in self.sublayers(layer)}.values())
+
     def loss_lists(self, layer):
         """List the Python lists in which `layer` itself collects losses."""
         raise NotImplementedError
@@ -136,8 +140,8 @@ class NewLosses:
         self._old = {id(loss) for losses in self._lists() for loss in losses}
 
     def _lists(self):
-        layers = {id(x): x for layer in self._layers for x in self._family.sublayers(layer)}
-        return [losses for layer in layers.values() for losses in self._family.loss_lists(layer)]
+        layers = self._family.all_sublayers(self._layers)
+        return [losses for layer in layers for losses in self._family.loss_lists(layer)]
 
     def new(self):
         """List the losses added since, each once."""

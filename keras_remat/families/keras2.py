@@ -52,7 +52,6 @@ class Keras2(base.Family):
     def entered(self, state):
         return contextlib.nullcontext()
 
-
     def symbolic_phase(self):
         """Return the tensor that tells training from prediction."""
         return self.module("backend").learning_phase()
@@ -93,6 +92,12 @@ def _direct_sublayers(layer, layer_class):
     for name, value in vars(layer).items():
         if name in ("_inbound_nodes", "_outbound_nodes", "_input_layers", "_output_layers"):
             continue
-        values = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else [value]
+        values = (
+            value
+            if isinstance(value, (list, tuple))
+            else value.values()
+            if isinstance(value, dict)
+            else [value]
+        )
         found.extend(v for v in values if isinstance(v, layer_class))
     return found

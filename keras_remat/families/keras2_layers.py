@@ -30,8 +30,8 @@ def make_classes(family, runtime):
             if name not in (None, wrapper.name):
                 raise RematError(
                     "A layer of Keras 2.3.1 has one wrapper, which may be called many times. Received: "
-                    "name=%r for the layer %r, which is wrapped as %r. Leave `name` out."
-                    % (name, layer.name, wrapper.name)
+                    f"name={name!r} for the layer {layer.name!r}, which is wrapped as {wrapper.name!r}. "
+                    "Leave `name` out."
                 )
             return wrapper
 

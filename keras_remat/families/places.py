@@ -9,7 +9,13 @@ from keras_remat.replay import subgraph
 _LISTS = ("_updates", "_losses")
 _DICTS = ("_per_input_updates", "_per_input_losses")
 _OUTPUTS = ("outputs", "_nested_outputs", "_feed_outputs")
-_MARKS = ("_keras_history", "_keras_shape", "_uses_learning_phase", "_metric_obj", "_unconditional_loss")
+_MARKS = (
+    "_keras_history",
+    "_keras_shape",
+    "_uses_learning_phase",
+    "_metric_obj",
+    "_unconditional_loss",
+)
 
 
 class Place(NamedTuple):
@@ -51,7 +57,9 @@ def all_of(family, model):
     """List the places of a model and of the layers and metrics in it."""
     found = [Place(model, name) for name in _OUTPUTS + ("total_loss",) if name in vars(model)]
     found += [Place(model._output_mask_cache, key) for key in getattr(model, "_output_mask_cache", ())]
-    found += [Place(n, "output_tensors") for n in model._inbound_nodes if not tf.nest.flatten(n.inbound_layers)]
+    found += [
+        Place(n, "output_tensors") for n in model._inbound_nodes if not tf.nest.flatten(n.inbound_layers)
+    ]
     for endpoint in getattr(model, "_training_endpoints", None) or ():
         found += [Place(endpoint, name) for name in ("_output",) if name in vars(endpoint)]
     for layer in _with_metrics(family, model):

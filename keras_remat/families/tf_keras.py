@@ -4,6 +4,7 @@ import contextlib
 import importlib
 
 import tensorflow as tf
+
 from keras_remat.families import base, tf_keras_layers, tf_keras_models
 from keras_remat.replay import autograph, ops
 
@@ -116,7 +117,7 @@ class TFKeras(base.Family):
     def _masks(self, layers):
         """Note the dropout masks that recurrent cells keep from call to call, if no call resets them."""
         found = []
-        for layer in {id(x): x for layer in layers for x in self.sublayers(layer)}.values():
+        for layer in self.all_sublayers(layers):
             for name in _MASK_CACHES:
                 if name in vars(layer):
                     found.append((vars(layer)[name], dict(vars(layer)[name])))
@@ -147,7 +148,7 @@ class TFKeras(base.Family):
 
     def variables(self, layers):
         found = []
-        for layer in {id(x): x for layer in layers for x in self.sublayers(layer)}.values():
+        for layer in self.all_sublayers(layers):
             found.extend(layer._trainable_weights)
             found.extend(layer._non_trainable_weights)
             for metric in getattr(layer, "_metrics", []):

@@ -96,7 +96,9 @@ def make_classes(family, runtime):
             config = super().get_config()
             serialize = family.module("layers").serialize
             config.update(
-                layers=[serialize(layer) for layer in self.layers], segments=self.segments, policy=self.policy
+                layers=[serialize(layer) for layer in self.layers],
+                segments=self.segments,
+                policy=self.policy,
             )
             return config
 
@@ -124,7 +126,10 @@ def _recomputed(wrapper, layer, family, runtime):
 
 def _register(family, cls):
     """Have configs name `cls` in full, and let `load_model` find it without `custom_objects`."""
-    for name in ("saving.object_registration", "utils.generic_utils"):  # the first since TensorFlow 2.12
+    for name in (
+        "saving.object_registration",
+        "utils.generic_utils",
+    ):  # the first since TensorFlow 2.12
         holder = family.find_module(name)
         if hasattr(holder, "get_custom_objects"):
             registry.replace(holder, cls)

@@ -141,7 +141,7 @@ def _run_segment(family, model, segment, tensors, training, runtime):
     inputs = [tensors[key] for key in segment.inputs]
     if segment.is_block:
         layers = [call.layer for call in segment.calls]
-        name = "%s (%s to %s)" % (model.name, layers[0].name, layers[-1].name)
+        name = f"{model.name} ({layers[0].name} to {layers[-1].name})"
         outputs = runtime.call(name, run, layers, family, inputs, {})
     else:
         outputs = run(*inputs)

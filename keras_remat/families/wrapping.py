@@ -23,9 +23,9 @@ def check_layer(family, layer, wrapper):
     """Raise unless `layer` is a layer of `family`."""
     if not isinstance(layer, family.layer_class):
         raise UnsupportedFamilyError(
-            "%s takes layers of one Keras. Received: %r of type %s.%s beside layers of %s. Make all "
+            f"{wrapper} takes layers of one Keras. Received: {layer!r} of type "
+            f"{type(layer).__module__}.{type(layer).__name__} beside layers of {family.root}. Make all "
             "layers with the same Keras."
-            % (wrapper, layer, type(layer).__module__, type(layer).__name__, family.root)
         )
 
 
@@ -41,8 +41,9 @@ def check_policy(policy):
     """Raise unless `policy` is one that this version knows: None, to recompute all of a block."""
     if policy is not None:
         raise RematError(
-            "`policy` must be None: a block is recomputed as a whole. Received: policy=%r. Wrap smaller "
-            "blocks to keep more." % (policy,)
+            f"`policy` must be None: a block is recomputed as a whole. Received: policy={policy!r}. Wrap "
+            "smaller "
+            "blocks to keep more."
         )
 
 
@@ -52,7 +53,7 @@ def check_segments(segments):
         segments in ("auto", "sqrt") or isinstance(segments, int) and segments > 0
     ):
         raise RematError(
-            '`segments` must be "auto", "sqrt" or a positive int. Received: segments=%r.' % (segments,)
+            f'`segments` must be "auto", "sqrt" or a positive int. Received: segments={segments!r}.'
         )
 
 

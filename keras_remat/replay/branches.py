@@ -1,10 +1,12 @@
-"""Random ops in the branches of `tf.cond` of TensorFlow 2: a branch is a function, rewritten with seeds as inputs."""
+"""Random ops in the branches of `tf.cond` of TensorFlow 2: a branch is a function, rewritten with seeds "
+"as inputs."""
 
-from keras_remat.replay import subgraph
-from keras_remat.replay.ops import draw_seed
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import function_def_to_graph
 from tensorflow.python.ops import control_flow_util_v2
+
+from keras_remat.replay import subgraph
+from keras_remat.replay.ops import draw_seed
 
 _BRANCHES = ("then_branch", "else_branch")
 _RANDOM = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal")
@@ -17,7 +19,8 @@ def are_random(op):
 
 def _definitions(op):
     return [
-        subgraph.definition(subgraph.find_function(op.graph, op.get_attr(branch).name)) for branch in _BRANCHES
+        subgraph.definition(subgraph.find_function(op.graph, op.get_attr(branch).name))
+        for branch in _BRANCHES
     ]
 
 

@@ -6,11 +6,12 @@ objects, the contexts, and gradients need them. A copy of the ops therefore gets
 contexts, written and read through the protocol buffers that TensorFlow has for meta graphs.
 """
 
-from keras_remat.errors import RematError
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.core.protobuf import control_flow_pb2
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_ops
+
+from keras_remat.errors import RematError
 
 
 def context_of(op):
@@ -128,7 +129,9 @@ def _copy(context, feeds, twins, copies):
         copy = control_flow_ops.WhileContext(context_def=definition)
     else:
         copy = control_flow_ops.CondContext(context_def=definition)
-    copy._outer_context = copies.get(context.outer_context, ops.get_default_graph()._get_control_flow_context())
+    copy._outer_context = copies.get(
+        context.outer_context, ops.get_default_graph()._get_control_flow_context()
+    )
     return copy
 
 
@@ -136,7 +139,7 @@ def _frame_of(context, twins):
     for enter in context.loop_enters:
         if enter.op.name in twins:
             return twins[enter.op.name].get_attr("frame_name").decode()
-    raise RematError("The loop %r has no entry in the recomputed block." % context.name)
+    raise RematError(f"The loop {context.name!r} has no entry in the recomputed block.")
 
 
 def _translate(definition, translate, is_copied):

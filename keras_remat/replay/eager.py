@@ -41,7 +41,15 @@ def run(call, inputs, variables, name):
     randomness = host_random.state()
     with tape_lib.stop_recording(), scopes.opened(scope), _watching() as watched:
         outputs = [tf.identity(t) for t in call(inputs)]
-    block = _Block(call, inputs, _unique([_resource(v) for v in variables() + watched()]), scope, outputs, name, randomness)
+    block = _Block(
+        call,
+        inputs,
+        _unique([_resource(v) for v in variables() + watched()]),
+        scope,
+        outputs,
+        name,
+        randomness,
+    )
     sources = [t for t in inputs if _is_float(t)] + [v.handle for v in block.trainable]
     for variable in block.trainable:
         _variable_accessed(variable)
@@ -52,10 +60,10 @@ def run(call, inputs, variables, name):
 @contextlib.contextmanager
 def _watching():
     if _VariableWatcher is None:
-        yield lambda: []
+        yield list
     else:
         with _VariableWatcher() as watcher:
-            yield lambda: [v for v in watcher.watched_variables()]
+            yield lambda: list(watcher.watched_variables())
 
 
 def _unique(variables):
@@ -74,8 +82,9 @@ def _resource(variable):
             variable = variable._get()
         else:
             raise RematError(
-                "A block that is recomputed eagerly may use resource variables only. Received: %r. "
-                "Leave the layer that owns it out of the recomputed block." % (variable,)
+                "A block that is recomputed eagerly may use resource variables only. Received: "
+                f"{variable!r}. "
+                "Leave the layer that owns it out of the recomputed block."
             )
     return variable
 
@@ -107,7 +116,9 @@ class _Block:
 
     def differentiate(self, *grads):
         """Run the block again and return the gradients of its inputs and trainable variables."""
-        with handles.written_back(self.unnamed), handles.standing_in(self.entries), host_random.again(self.randomness):
+        with handles.written_back(self.unnamed), handles.standing_in(self.entries), host_random.again(
+            self.randomness
+        ):
             with tf.GradientTape(watch_accessed_variables=_VariableWatcher is None) as tape:
                 leaves = [tf.identity(t) for t in self.inputs]
                 sources = [t for t in leaves if _is_float(t)] + self.trainable
@@ -130,18 +141,20 @@ class _Block:
 
     def _refuse_variable(self, make, **kwargs):
         raise RecomputeMismatchError(
-            "A layer in a recomputed block must make its weights in its first run. Received: layer %r made "
-            "a weight of shape %s in the second run. Make it in `build`." % (self.name, kwargs.get("shape"))
+            "A layer in a recomputed block must make its weights in its first run. Received: layer {!r} made "
+            "a weight of shape {} in the second run. Make it in `build`.".format(
+                self.name, kwargs.get("shape")
+            )
         )
 
     def _check_outputs(self, outputs):
         received = [(t.shape.as_list(), t.dtype) for t in outputs]
         if received != self.signature:
-            self._raise("outputs of shapes and types %s" % (received,), "%s" % (self.signature,))
+            self._raise(f"outputs of shapes and types {received}", f"{self.signature}")
         for index, (tensor, sample) in enumerate(zip(outputs, self.samples)):
             again = _sample(tensor)
             if sample is not None and not _is_close(sample, again, tensor.dtype):
-                self._raise("output %d near %s" % (index, again), "%s" % (sample,))
+                self._raise("output %d near %s" % (index, again), f"{sample}")
 
     def _check_variables(self, watched):
         """Raise for a variable that is not the block's layers', where no watcher finds those."""
@@ -150,16 +163,17 @@ class _Block:
             if id(_resource(variable)) not in known:
                 raise RematError(
                     "Up to TensorFlow 2.1, a block that is recomputed eagerly may only use weights of its "
-                    "layers. Received: block %r with the variable %r. Make it an attribute of the layer."
-                    % (self.name, variable.name)
+                    f"layers. Received: block {self.name!r} with the variable {variable.name!r}. Make it "
+                    "an attribute of the layer."
                 )
 
     def _raise(self, received, first):
         raise RecomputeMismatchError(
-            "A recomputed block must do in its second run what it did in its first. Received: block %r gave %s "
-            "where the first run gave %s. Make the call independent of Python state that changes between "
+            "A recomputed block must do in its second run what it did in its first. Received: block "
+            f"{self.name!r} gave {received} "
+            f"where the first run gave {first}. Make the call independent of Python state that changes "
+            "between "
             "calls (`is_recomputing()` tells the runs apart), or leave the layer out."
-            % (self.name, received, first)
         )
 
 

@@ -7,12 +7,13 @@ Nothing else is remembered, so the op can be nested, copied, lifted into another
 """
 
 import tensorflow as tf
-from keras_remat.replay import scope as scopes
-from keras_remat.replay import subgraph
-from keras_remat.replay.marks import unconverted
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
+
+from keras_remat.replay import scope as scopes
+from keras_remat.replay import subgraph
+from keras_remat.replay.marks import unconverted
 
 try:  # TensorFlow 2.12+
     from tensorflow.python.eager import record as tape_lib
@@ -79,7 +80,7 @@ def _differentiate(outputs, boundary, grads):
             return [None] * len(boundary)
         found = iter(tf.gradients([y for y, _ in pairs], wanted, grad_ys=[g for _, g in pairs]))
         results = [next(found) if _is_float(leaf) else None for leaf in leaves]
-        return _together(boundary, results)
+    return _together(boundary, results)
 
 
 def _is_float(tensor):
@@ -114,12 +115,11 @@ def _together(boundary, grads):
     """Hand no gradient on before all are there.
 
     The executor may otherwise run far ahead with the gradient of the inputs and put off those of the
-    weights, which keeps the block's activations alive.
+    weights, which keeps the block's activations alive. What is handed on gets its name where the caller
+    differentiates: it may be the gradient of a TensorArray that the block only reads.
     """
     weights = [g for t, g in zip(boundary, grads) if g is not None and _is_read(t)]
     flat = [g.values if isinstance(g, tf.IndexedSlices) else g for g in weights]
-    if not flat:
-        return grads
     with ops.control_dependencies(flat):
         return [
             g if g is None or _is_read(t) or not isinstance(g, tf.Tensor) else tf.identity(g)

@@ -1,7 +1,8 @@
 """Where in a nest of TensorFlow graphs a block runs, and in which iteration of which loop."""
 
-from keras_remat.replay.scope import scopes
 from tensorflow.python.framework import ops
+
+from keras_remat.replay.scope import scopes
 
 try:  # TensorFlow 1.15+
     from tensorflow.python.ops.control_flow_v2_func_graphs import (

@@ -81,7 +81,9 @@ def _temporary(handle, value):
 @contextlib.contextmanager
 def written_back(entries):
     """Write entry values to resources whose variables are unknown, and the present values afterwards."""
-    present = [(handle, gen_resource_variable_ops.read_variable_op(handle, value.dtype)) for handle, value in entries]
+    present = [
+        (handle, gen_resource_variable_ops.read_variable_op(handle, value.dtype)) for handle, value in entries
+    ]
     try:
         for handle, value in entries:
             gen_resource_variable_ops.assign_variable_op(handle, value)

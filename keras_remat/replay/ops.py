@@ -8,20 +8,20 @@ import contextlib
 import functools
 
 import tensorflow as tf
-from keras_remat.errors import RematError
-from keras_remat.replay import control_flow
-from keras_remat.replay import scope as scopes
-from keras_remat.replay.autograph import converted
-from keras_remat.replay.graphs import block_graph, in_loop, iterations
 from tensorflow.python.eager import context, def_function
 from tensorflow.python.framework import dtypes, ops, random_seed
 from tensorflow.python.ops import (
-
     gen_random_ops,
     gen_resource_variable_ops,
     gen_stateful_random_ops,
     gen_stateless_random_ops,
 )
+
+from keras_remat.errors import RematError
+from keras_remat.replay import control_flow
+from keras_remat.replay import scope as scopes
+from keras_remat.replay.autograph import converted
+from keras_remat.replay.graphs import block_graph, in_loop, iterations
 
 
 @contextlib.contextmanager
@@ -130,7 +130,9 @@ def _from_generator(twin):
             return original(resource=resource, algorithm=algorithm, shape=shape, dtype=dtype, name=name)
 
         def draw():
-            return gen_stateful_random_ops.stateful_uniform_full_int(resource, algorithm, [2], dtype=dtypes.int32)
+            return gen_stateful_random_ops.stateful_uniform_full_int(
+                resource, algorithm, [2], dtype=dtypes.int32
+            )
 
         return twin(shape, _draw(twin.__name__, draw), dtype=dtype, name=name)
 
@@ -178,8 +180,9 @@ def _write(original, resource, *args, **kwargs):
         if _is_noted(resource, "lifted") and in_loop(block_graph()):
             raise RematError(
                 "A variable that a recomputed block reads in tf.while_loop may not be written there "
-                "afterwards. Received: a write by %s. Write it outside the loop, or leave this layer "
-                "out of the recomputed block." % original.__name__
+                f"afterwards. Received: a write by {original.__name__}. Write it outside the loop, or "
+                "leave this layer "
+                "out of the recomputed block."
             )
         for scope in scopes.scopes():
             scope.written[id(resource)] = None

@@ -7,10 +7,11 @@ ops become stateless ones seeded from their own generators, as while a block is 
 
 import collections
 
-from keras_remat.replay import branches, control_flow, subgraph
-from keras_remat.replay.ops import draw_seed
 from tensorflow.core.framework import graph_pb2, types_pb2
 from tensorflow.python.framework import importer, ops
+
+from keras_remat.replay import branches, control_flow, subgraph
+from keras_remat.replay.ops import draw_seed
 
 _TWINS = {
     "RandomUniform": "StatelessRandomUniform",
@@ -85,7 +86,8 @@ class Rebuild:
             for op in found:
                 around = control_flow.contexts_of(op)
                 if op.name in changed or not (
-                    stateless and _is_random(op)
+                    stateless
+                    and _is_random(op)
                     or any(subgraph.key(t) in self.tensors or t.op.name in changed for t in op.inputs)
                     or any(o.name in self.operations or o.name in changed for o in op.control_inputs)
                     or any(c in contexts for c in around)

@@ -45,8 +45,8 @@ class Scope:
             noted = self.log[self._position][0] if self._position < len(self.log) else "nothing"
             raise RecomputeMismatchError(
                 "The second run of a block must use the same random ops in the same order as the first. "
-                "Received: %s where the first run had %s. Make the layer's call independent of "
-                "Python state that changes between calls, or leave the layer out." % (what, noted)
+                f"Received: {what} where the first run had {noted}. Make the layer's call independent of "
+                "Python state that changes between calls, or leave the layer out."
             )
         value = self.log[self._position][1]
         self._position += 1

@@ -10,9 +10,10 @@ repeated only costs the bytes of its result.
 
 import collections
 
+from tensorflow.python.framework import importer, ops
+
 from keras_remat.errors import RematError
 from keras_remat.replay import control_flow
-from tensorflow.python.framework import importer, ops
 
 # Stateful, but on a resource that each copy makes for itself and that lives in one step.
 _LOCAL_RESOURCES = ("TensorArray", "Stack")
@@ -52,7 +53,7 @@ def definition(function):
         found = getattr(function, attr, None)
         if found is not None:
             return found
-    raise RematError("The definition of the TensorFlow function %r cannot be read." % function.name)
+    raise RematError(f"The definition of the TensorFlow function {function.name!r} cannot be read.")
 
 
 def is_stateless(graph, node_def):
