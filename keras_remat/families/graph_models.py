@@ -149,7 +149,7 @@ def _put_back(family, model):
     # (see places.translated)
 
 
-def renew_functions(model):
+def renew_functions(family, model):
     """Drop the functions that Keras made of the old graph; an optimizer's slots keep their values."""
     had_training = getattr(model, "train_function", None) is not None
     for name in ("train_function", "test_function", "predict_function"):
@@ -157,6 +157,6 @@ def renew_functions(model):
             setattr(model, name, None)
     optimizer = getattr(model, "optimizer", None)
     if had_training and optimizer is not None and not hasattr(optimizer, "_create_slots"):
-        values = optimizer.get_weights()
-        model._make_train_function()
+        values = optimizer.get_weights()  # each training function has slots of its own
+        family.in_graph(model._make_train_function)
         optimizer.set_weights(values)

@@ -75,12 +75,12 @@ class Keras2(base.Family):
         return graph_models.is_converted(layer)
 
     def forget_functions(self, model):
-        with self._graph().as_default():
-            graph_models.settle(self, model)
-            graph_models.renew_functions(model)
+        self.in_graph(graph_models.settle, self, model)
+        graph_models.renew_functions(self, model)
 
-    def _graph(self):
-        return self.module("backend.tensorflow_backend").get_graph()
+    def in_graph(self, function, *args):
+        """Call `function` where Keras builds its graph."""
+        return self.module("backend").symbolic(function)(*args)
 
     def convertible(self, function, layer):
         return function  # Keras 2.3.1 knows no AutoGraph

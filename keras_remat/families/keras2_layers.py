@@ -162,7 +162,7 @@ def make_classes(family, runtime):
                         x, mask = _run_layer(family, layer, x, training, mask)
                     return x, mask
 
-                name = "%s[%d:%d]" % (self.name, start, stop)
+                name = f"{self.name}[{start}:{stop}]"
                 inputs, mask = runtime.call(name, run, segment, family, (inputs, mask), {})
             for layer, x in made[1:]:  # those of the first layer are found by its input, which is ours
                 self.add_update(layer.get_updates_for(x), first)

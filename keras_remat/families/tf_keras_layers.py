@@ -83,7 +83,7 @@ def make_classes(family, runtime):
                 def run(x, segment=segment, mask=given):
                     return wrapping.run_chain(segment, x, training, mask)
 
-                name = "%s[%d:%d]" % (self.name, start, stop)
+                name = f"{self.name}[{start}:{stop}]"
                 inputs = runtime.call(name, run, segment, family, (inputs,), {})
             return inputs
 

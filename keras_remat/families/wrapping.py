@@ -61,7 +61,7 @@ def wrapper_name(layer):
     """Return the name of the next wrapper of `layer`: the layer's own, so that files match by name."""
     count = vars(layer).get("_keras_remat_wrappers", 0)
     vars(layer)["_keras_remat_wrappers"] = count + 1
-    return layer.name if count == 0 else "%s_%d" % (layer.name, count)
+    return layer.name if count == 0 else f"{layer.name}_{count}"
 
 
 def with_signature_of(function, original):

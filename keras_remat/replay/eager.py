@@ -154,7 +154,7 @@ class _Block:
         for index, (tensor, sample) in enumerate(zip(outputs, self.samples)):
             again = _sample(tensor)
             if sample is not None and not _is_close(sample, again, tensor.dtype):
-                self._raise("output %d near %s" % (index, again), f"{sample}")
+                self._raise(f"output {index} near {again}", f"{sample}")
 
     def _check_variables(self, watched):
         """Raise for a variable that is not the block's layers', where no watcher finds those."""

@@ -70,7 +70,7 @@ def standing_in(entries):
 def _temporary(handle, value):
     """Make a resource that holds `value`, and that tapes of the caller see as `handle`."""
     temporary = gen_resource_variable_ops.var_handle_op(
-        dtype=value.dtype, shape=value.shape, shared_name="keras_remat_%d" % ops.uid()
+        dtype=value.dtype, shape=value.shape, shared_name=f"keras_remat_{ops.uid()}"
     )
     temporary._handle_data = handle._handle_data
     gen_resource_variable_ops.assign_variable_op(temporary, value)

@@ -54,6 +54,7 @@ class Rebuild:
             pending.extend(t.op for t in op.inputs)
             pending.extend(op.control_inputs)
             pending.extend(control_flow.pivot(c).op for c in control_flow.contexts_of(op))
+            pending.extend(control_flow.exits(op))
         return sorted(found, key=lambda op: op._id)
 
     def copy(self, found, stateless):
