@@ -163,10 +163,10 @@ def _matching_layers(family, model, matches, excluded, match):
             inside.update(id(x) for x in family.sublayers(layer))
     if not chosen:
         names = sorted(layer.name for layer in family.sublayers(model) if layer is not model)
+        listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
         raise RematError(
-            "`match` must match a layer of the model. Received: match={!r}, which matches none of: {}.".format(
-                match, ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-            )
+            f"`match` must match a layer of the model. Received: match={match!r}, which matches none of: "
+            f"{listed}."
         )
     return chosen
 
