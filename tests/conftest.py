@@ -23,7 +23,9 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "modes(*names): the modes in which a test runs")
-    config.addinivalue_line("markers", "needs(*layers): layers without which a test is left out")
+    config.addinivalue_line(
+        "markers", "needs(*names): layers or features without which a test is left out"
+    )
     # What old TensorFlows say about Python, and Python about them, is not for us to change.
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore::FutureWarning")
@@ -44,7 +46,7 @@ def pytest_collection_modifyitems(config, items):
     kept, left_out = [], []
     for item in items:
         needed = [name for marker in item.iter_markers("needs") for name in marker.args]
-        exists = all(config.target.layer(name) for name in needed)
+        exists = all(map(config.target.has, needed))
         params = getattr(getattr(item, "callspec", None), "params", {})
         (kept if exists and params.get("mode", "any") else left_out).append(item)
         limit = limits.limit_of(item.nodeid.rpartition("/")[2], config.target)

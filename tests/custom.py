@@ -7,7 +7,9 @@ def make_layer(keras, call, size=6, **weights):
     class Custom(keras.layers.Layer):
         def build(self, input_shape):
             for name, shape in dict(weights, kernel=(size, size)).items():
-                weight = self.add_weight(name=name, shape=shape, initializer="glorot_uniform")
+                weight = self.add_weight(
+                    name=name, shape=shape, dtype="float32", initializer="glorot_uniform"
+                )
                 setattr(self, name, weight)
             self.built = True
 

@@ -90,10 +90,6 @@ class _Function(_Loop):
         super().__init__(target, mode, model)
         options = {"jit_compile": True} if mode == "xla" else {}
         self.step = self.tf.function(self.step, **options)
-        self._call = self.tf.function(lambda *x: self.model(list(x) if len(x) > 1 else x[0]))
-
-    def predict(self, x):
-        return self._call(*self._tensors(x)).numpy()
 
 
 class _Fit:

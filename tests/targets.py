@@ -43,6 +43,25 @@ class Target(NamedTuple):
         experimental = getattr(self.keras.layers, "experimental", None)
         return found or getattr(getattr(experimental, "preprocessing", None), name, None)
 
+    def has(self, name):
+        """True if this Keras has a layer of that name, or a feature."""
+        return self.layer(name) is not None or name in self.features
+
+    @property
+    def features(self):
+        """What not every Keras has, and is no layer."""
+        keras, tf = self.keras, self.tf
+        policies = hasattr(getattr(keras, "mixed_precision", None), "set_global_policy")
+        found = {
+            "policies": policies and not self.is_symbolic,
+            "devices": hasattr(tf.config, "set_logical_device_configuration"),
+            "saved models": not self.is_symbolic and self.version >= (2, 0),
+            "keras files": self.version >= (2, 13),
+            "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
+            "doctests": self.name == "tf_keras",
+        }
+        return {name for name, is_there in found.items() if is_there}
+
     def reset(self, seed=1):
         """Forget all graphs and layer names, and seed every generator."""
         self.keras.backend.clear_session()

@@ -3,8 +3,12 @@
 Each proof is a test of its own here, so that the mutation check can tell them apart.
 """
 
+import numpy as np
 import pytest
+from custom import make_layer
 from proofs import floats
+
+from keras_remat import Recompute
 
 
 def dense_block(L):
@@ -37,5 +41,42 @@ def test_same_masks(prove, L):
     prove(lambda: dropout_block(L), floats(4, 6), again=False, less=False)
 
 
-def test_same_state(prove, L):
+def test_same_statistics(prove, L):
     prove(lambda: norm_block(L), floats(4, 6))
+
+
+# In graphs no variable is read a second time, so there is no state to forget.
+@pytest.mark.modes("loop", "fit-eager")
+def test_same_state_eagerly(prove, keras, tf):
+    def call(self, inputs):
+        self.count.assign_add(1.0)
+        return tf.matmul(inputs, self.kernel) * self.count
+
+    def make():
+        layer = make_layer(keras, call)
+        layer.count = layer.add_weight(
+            name="count", shape=(), initializer="zeros", trainable=False, dtype="float32"
+        )
+        return layer
+
+    prove(make, floats(4, 6), again=False, less=False)
+
+
+@pytest.mark.modes("function")
+def test_inference_in_a_function(mode, keras, L, tf):
+    model = keras.Sequential([Recompute(L.Dense(6, "tanh"))])
+    x = tf.constant(floats(4, 6))
+    expected = model(x, training=False).numpy()
+    predict = tf.function(lambda x: model(x, training=False)).get_concrete_function(x)
+    np.testing.assert_allclose(predict(x), expected, rtol=1e-6)
+    assert "IdentityN" not in {op.type for op in predict.graph.get_operations()}
+
+
+@pytest.mark.modes("loop", "function")
+def test_gradients_in_inference_mode(prove, keras, L):
+    """A tape decides, not `training`: adapters are trained on a base that is called for inference."""
+
+    def call(block, x):
+        return block(x, training=False)
+
+    prove(lambda: L.BatchNormalization(), floats(4, 6), call=call, subclass=True)

@@ -87,6 +87,10 @@ def make_classes(family, runtime):
                 inputs = runtime.call(name, run, segment, family, (inputs,), {})
             return inputs
 
+        @property
+        def weights(self):
+            return wrapping.weights_in_order(self.layers)
+
         def compute_output_shape(self, input_shape):
             for layer in self.layers:
                 input_shape = layer.compute_output_shape(input_shape)

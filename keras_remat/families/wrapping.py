@@ -113,3 +113,8 @@ def size_of(shape):
     for dimension in shape[1:]:
         size *= dimension or 1
     return size
+
+
+def weights_in_order(layers):
+    """List the weights of `layers`, each once, layer by layer as a model does, not trainable ones first."""
+    return list({id(weight): weight for layer in layers for weight in layer.weights}.values())

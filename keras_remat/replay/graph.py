@@ -22,7 +22,6 @@ except ImportError:
 
 GRADIENT = "KerasRemat"
 _OUTPUTS = "_keras_remat_outputs"
-_OPAQUE = (tf.resource, tf.variant)
 
 
 def recompute(outputs, inputs, new_ops):
@@ -34,7 +33,7 @@ def recompute(outputs, inputs, new_ops):
       new_ops: names of the ops that were made while it was called.
     """
     boundary = subgraph.find_boundary(outputs, inputs, lambda op: op.name in new_ops)
-    boundary = [t for t in boundary if t.dtype.base_dtype not in _OPAQUE]
+    boundary = [t for t in boundary if t.dtype.base_dtype not in subgraph.OPAQUE]
     if all(any(o is t for t in boundary) for o in outputs):
         return list(outputs)
     tensors = outputs + boundary

@@ -10,6 +10,7 @@ repeated only costs the bytes of its result.
 
 import collections
 
+import tensorflow as tf
 from tensorflow.python.framework import importer, ops
 
 from keras_remat.errors import RematError
@@ -18,6 +19,7 @@ from keras_remat.replay import control_flow
 # Stateful, but on a resource that each copy makes for itself and that lives in one step.
 _LOCAL_RESOURCES = ("TensorArray", "Stack")
 _SOURCES = frozenset(["Placeholder", "PlaceholderWithDefault", "VarHandleOp", "VariableV2", "Arg"])
+OPAQUE = (tf.resource, tf.variant)  # no numbers: they pass through no IdentityN
 _FUNCTION_ATTRS = ("then_branch", "else_branch", "cond", "body", "f", "branches")
 
 
@@ -79,16 +81,35 @@ def _is_local(op_type):
     return op_type.startswith(_LOCAL_RESOURCES) and op_type.endswith(("V2", "V3"))
 
 
-def _repeatable(op, kept):
-    """True if running a copy of `op` gives the same values and has no effect on anything else.
+class _Repeatable:
+    """Tells whether running a copy of an op gives the same values and has no effect on anything else."""
 
-    Where the results of a loop are kept, a TensorArray that it wrote is not there to be read again.
-    """
-    if op.type in _SOURCES:
-        return False
-    if _is_local(op.type):
-        return not kept
-    return not op.op_def.is_stateful or is_stateless(op.graph, op.node_def)
+    def __init__(self, is_inside, stops, kept):
+        self._is_inside, self._stops, self._kept = is_inside, stops, kept
+        self._known = {}
+
+    def __call__(self, op):
+        if op.name not in self._known:
+            self._known[op.name] = True  # the answer in a loop, which asks for itself
+            self._known[op.name] = self._by_itself(op) and all(
+                self._is_own(t) for t in op.inputs if t.dtype.base_dtype in OPAQUE
+            )
+        return self._known[op.name]
+
+    def _by_itself(self, op):
+        if op.type in _SOURCES:
+            return False
+        if _is_local(op.type):
+            # Where the results of a loop are kept, a TensorArray that it wrote is not there again.
+            return not self._kept
+        return not op.op_def.is_stateful or is_stateless(op.graph, op.node_def)
+
+    def _is_own(self, tensor):
+        """True if a list of tensors or a handle comes from ops that are copied: it cannot be fed."""
+        op = tensor.op
+        if key(tensor) in self._stops or not self._is_inside(op) or control_flow.leaves(op, self._kept):
+            return False
+        return self(op)
 
 
 def find_boundary(outputs, inputs, is_inside):
@@ -111,6 +132,7 @@ def _walk(outputs, stops, is_inside, kept):
     An op that cannot be repeated inside a branch or loop of TensorFlow 1 has no result outside it:
     then the results of the whole condition or loop are kept, and the walk starts again.
     """
+    repeatable = _Repeatable(is_inside, stops, kept)
     found = collections.OrderedDict()
     seen = set()
     pending = list(reversed(outputs))
@@ -123,7 +145,7 @@ def _walk(outputs, stops, is_inside, kept):
         op = tensor.op
         if name in stops or not is_inside(op) or control_flow.leaves(op, kept):
             found[name] = tensor
-        elif not _repeatable(op, kept):
+        elif not repeatable(op):
             context = control_flow.outermost(op, is_inside)
             if context is not None:
                 return None, context

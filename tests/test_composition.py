@@ -1,0 +1,187 @@
+"""Wrappers in wrappers, around models, inside Keras' own wrappers, shared, and lists of layers."""
+
+import pytest
+from custom import make_layer
+from proofs import assert_same, floats, ints
+
+from keras_remat import Recompute, RecomputeSequential
+
+pytestmark = pytest.mark.modes("loop", "function", "graph")
+
+X, SERIES = floats(4, 6), floats(2, 4, 6)
+
+
+def make_block(keras, wrap=lambda layer: layer):
+    """A residual block of three layers, each of which `wrap` may change."""
+    L = keras.layers
+
+    def call(self, inputs, training=None):
+        outputs = inputs
+        for layer in self.inner:
+            outputs = layer(outputs)
+        return outputs + inputs
+
+    block = make_layer(keras, call)
+    block.inner = [
+        wrap(layer)
+        for layer in (L.Dense(6, "tanh"), L.BatchNormalization(), L.Dropout(0.4, seed=2))
+    ]
+    return block
+
+
+def test_block(prove, keras):
+    prove(lambda: make_block(keras), X)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_nested(depth, prove, keras):
+    def wrap(block):
+        for _ in range(depth):
+            block.inner = [Recompute(layer) for layer in block.inner]
+        return Recompute(block)
+
+    prove(lambda: make_block(keras), X, wrap=wrap)
+
+
+def test_only_inner_layers_wrapped(prove, keras):
+    def wrap(block):
+        block.inner = [Recompute(layer) for layer in block.inner]
+        return block
+
+    prove(lambda: make_block(keras), X, wrap=wrap, again=False, less=False)
+
+
+def test_wrapper_in_wrapper(prove, L):
+    prove(
+        lambda: L.Dense(6, "tanh"), X, wrap=lambda layer: Recompute(Recompute(layer)), again=False
+    )
+
+
+def test_called_twice(prove, keras):
+    prove(lambda: make_block(keras), X, call=lambda block, x: block(block(x)))
+
+
+def test_two_wrappers_of_one_layer(prove, L):
+    prove(
+        lambda: L.Dense(6, "tanh"),
+        X,
+        wrap=lambda layer: [Recompute(layer), Recompute(layer)],
+        plain=lambda layer: [layer, layer],
+        call=lambda pair, x: pair[1](pair[0](x)),
+    )
+
+
+def test_sequential_model(prove, keras, L):
+    def make():
+        layers = [L.Dense(6, "tanh"), L.BatchNormalization(), L.Dropout(0.4, seed=2), L.Dense(6)]
+        return keras.Sequential(layers)
+
+    prove(make, X)
+
+
+def test_functional_model(prove, keras, L):
+    def make():
+        a, b = keras.Input((6,)), keras.Input((6,))
+        shared = L.Dense(6, "tanh")
+        c = L.add([shared(a), L.Dropout(0.4, seed=2)(shared(b))])
+        return keras.models.Model([a, b], [c, L.concatenate([c, a])])
+
+    prove(make, X, floats(4, 6, seed=1))
+
+
+@pytest.mark.modes("loop", "function")
+def test_subclassed_model(prove, keras, L):
+    class Inner(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.drop = L.Dense(6, "tanh"), L.Dropout(0.4, seed=2)
+
+        def call(self, inputs, training=None):
+            return self.drop(self.dense(inputs), training=training)
+
+    prove(Inner, X, subclass=True)
+
+
+def test_model_that_makes_a_mask(prove, keras, L):
+    def make():
+        return keras.Sequential(
+            [L.Embedding(10, 6, mask_zero=True), L.LSTM(6, return_sequences=True)]
+        )
+
+    ids = ints(3, 5)
+    ids[:, 3:] = 0
+    prove(make, ids, call=lambda model, x: L.LSTM(4)(model(x)), again=False, less=False)
+
+
+@pytest.mark.parametrize("name", ["Dense", "BatchNormalization", "Dropout"])
+def test_inside_time_distributed(name, prove, L):
+    makers = {
+        "Dense": lambda: L.Dense(6, "tanh"),
+        "BatchNormalization": lambda: L.BatchNormalization(momentum=0.7),
+        "Dropout": lambda: L.Dropout(0.4, seed=2),
+    }
+    prove(makers[name], SERIES, call=lambda layer, x: L.TimeDistributed(layer)(x))
+
+
+def test_inside_rnn(L):
+    with pytest.raises(ValueError, match="state_size"):
+        L.RNN(Recompute(L.LSTMCell(4)))
+
+
+@pytest.mark.parametrize("segments", ["auto", "sqrt", 1, 2, 9])
+def test_list_of_layers(segments, prove, keras, L):
+    def layers(first):
+        rest = [L.BatchNormalization(), L.Dropout(0.4, seed=2), L.Dense(6, "relu"), L.Dense(5)]
+        return [first] + rest
+
+    prove(
+        lambda: L.Dense(6, "tanh"),
+        X,
+        wrap=lambda first: RecomputeSequential(layers(first), segments=segments),
+        plain=lambda first: keras.Sequential(layers(first)),
+    )
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3])
+def test_masks_cross_segments(segments, prove, keras, L):
+    def layers(first):
+        return [first, L.LSTM(6, return_sequences=True), L.GRU(4)]
+
+    ids = ints(3, 5)
+    ids[:, 3:] = 0
+    prove(
+        lambda: L.Embedding(10, 6, mask_zero=True),
+        ids,
+        wrap=lambda first: RecomputeSequential(layers(first), segments=segments),
+        plain=lambda first: keras.Sequential(layers(first)),
+    )
+
+
+def test_list_behaves_as_a_sequence(keras, L):
+    layers = [L.Dense(4), L.Dropout(0.1), L.Dense(3)]
+    block = RecomputeSequential(layers, segments=2)
+    assert list(block.layers) == layers
+    assert tuple(block(keras.Input((6,))).shape)[-1] == 3
+    assert tuple(block.compute_output_shape((None, 6))) == (None, 3)
+    expected = [weight.name for layer in layers for weight in layer.weights]
+    assert [weight.name for weight in block.weights] == expected
+
+
+@pytest.mark.modes("loop")
+def test_thawed_weights(mode, target, keras, L):
+    results = []
+    for wrap in (lambda layer: layer, Recompute):
+        target.reset()
+        layer = L.Dense(6, "tanh", kernel_initializer="ones")
+        model = keras.Sequential([wrap(layer)])
+        x = target.tf.constant(X)
+        for trainable in (True, False, True):
+            layer.trainable = trainable
+            with target.tf.GradientTape() as tape:
+                loss = target.tf.reduce_sum(model(x, training=True))
+            grads = tape.gradient(loss, model.trainable_weights)
+            results.append([grad.numpy() for grad in grads])
+    assert list(map(len, results)) == [2, 0, 2] * 2
+    for plain, wrapped in zip(results[:3], results[3:]):
+        for pair in zip(plain, wrapped):
+            assert_same("gradient", *pair)

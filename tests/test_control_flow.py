@@ -1,0 +1,114 @@
+"""Blocks with conditions, loops and functions of TensorFlow, with random numbers inside them."""
+
+import pytest
+from custom import make_layer
+from proofs import floats
+
+pytestmark = pytest.mark.modes("loop", "function", "graph")
+
+X = floats(4, 6)
+
+
+def noise(tf, tensor, seed):
+    return tensor * tf.random.uniform(tf.shape(tensor), seed=seed)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_condition(sign, prove, keras, tf):
+    def call(self, inputs):
+        return tf.cond(
+            sign * tf.reduce_sum(inputs * inputs) > 0.0,
+            lambda: noise(tf, tf.matmul(inputs, self.kernel), 3),
+            lambda: tf.tanh(tf.matmul(inputs, self.other)),
+        )
+
+    prove(lambda: make_layer(keras, call, other=(6, 6)), X, predict=False)
+
+
+def test_loop(prove, keras, tf):
+    def call(self, inputs):
+        def body(i, hidden):
+            return i + 1, noise(tf, tf.tanh(tf.matmul(hidden, self.kernel)), 3)
+
+        return tf.while_loop(lambda i, hidden: i < 3, body, [tf.constant(0), inputs])[1]
+
+    prove(lambda: make_layer(keras, call), X, predict=False)
+
+
+def test_loop_without_randomness(prove, keras, tf):
+    def call(self, inputs):
+        def body(i, hidden):
+            return i + 1, tf.tanh(tf.matmul(hidden, self.kernel))
+
+        return tf.while_loop(lambda i, hidden: i < 3, body, [tf.constant(0), inputs])[1]
+
+    prove(lambda: make_layer(keras, call), X)
+
+
+@pytest.mark.modes("loop", "function")
+def test_python_conditions_and_loops(prove, keras, tf):
+    def call(self, inputs):
+        hidden = inputs
+        for _ in tf.range(3):
+            hidden = noise(tf, tf.tanh(tf.matmul(hidden, self.kernel)), 3)
+        if tf.reduce_sum(hidden) > 1e9:
+            hidden = hidden * 2.0
+        return hidden
+
+    prove(lambda: make_layer(keras, call), X, predict=False)
+
+
+@pytest.mark.modes("loop", "function")
+def test_decorated_call(prove, keras, tf):
+    @tf.function
+    def call(self, inputs):
+        outputs = noise(tf, tf.matmul(inputs, self.kernel), 3)
+        if tf.reduce_sum(outputs) > 1e9:
+            outputs = outputs * 2.0
+        return outputs
+
+    prove(lambda: make_layer(keras, call), X, predict=False)
+
+
+@pytest.mark.modes("loop", "function")
+def test_function_inside(prove, keras, tf):
+    @tf.function
+    def inner(tensor, kernel):
+        return tf.tanh(tf.matmul(noise(tf, tensor, 3), kernel))
+
+    def call(self, inputs):
+        return inner(inner(inputs, self.kernel), self.kernel)
+
+    prove(lambda: make_layer(keras, call), X, predict=False)
+
+
+@pytest.mark.modes("loop", "function")
+def test_custom_gradient(prove, keras, tf):
+    @tf.custom_gradient
+    def scaled(tensor):
+        return tf.tanh(tensor), lambda grad: grad * 0.5
+
+    def call(self, inputs):
+        return scaled(tf.matmul(inputs, self.kernel))
+
+    prove(lambda: make_layer(keras, call), X)
+
+
+KINDS = {
+    "normal": lambda tf, shape: tf.random.normal(shape, seed=3),
+    "truncated": lambda tf, shape: tf.random.truncated_normal(shape, seed=3),
+    "ints": lambda tf, shape: tf.cast(tf.random.uniform(shape, 0, 9, tf.int32, 3), tf.float32),
+    "gamma": lambda tf, shape: tf.random.gamma([], tf.fill(shape, 2.0), seed=3),
+    "shuffle": lambda tf, shape: tf.random.shuffle(tf.reshape(tf.range(24.0), shape), seed=3),
+    "categorical": lambda tf, shape: tf.cast(
+        tf.random.categorical(tf.zeros([4, 5]), 6, seed=3), tf.float32
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_random_numbers(kind, prove, keras, tf):
+    def call(self, inputs):
+        return tf.tanh(tf.matmul(inputs, self.kernel)) * KINDS[kind](tf, [4, 6])
+
+    prove(lambda: make_layer(keras, call), X, predict=False)

@@ -1,0 +1,123 @@
+"""Losses, metrics and updates that layers make inside a block."""
+
+import numpy as np
+import pytest
+from custom import make_layer
+from proofs import floats
+
+from keras_remat import Recompute
+
+X = floats(4, 6)
+COUNT = ("loop", "function", "graph", "fit", "fit-eager")
+
+
+def make_with_loss(keras, tf):
+    def call(self, inputs):
+        outputs = tf.matmul(inputs, self.kernel)
+        self.add_loss(0.1 * tf.reduce_mean(tf.square(outputs)), inputs=inputs)
+        return outputs
+
+    return make_layer(keras, call)
+
+
+def make_with_metric(keras, tf):
+    def call(self, inputs):
+        outputs = tf.matmul(inputs, self.kernel)
+        self.add_metric(tf.reduce_mean(outputs), name="seen", aggregation="mean")
+        return outputs
+
+    return make_layer(keras, call)
+
+
+def make_with_update(keras, tf):
+    def call(self, inputs):
+        self.add_update(keras.backend.update_add(self.count, tf.reduce_sum(inputs)))
+        return tf.matmul(inputs, self.kernel)
+
+    layer = make_layer(keras, call)
+    layer.count = layer.add_weight(name="count", shape=(), initializer="zeros", trainable=False)
+    return layer
+
+
+def make_regularized(keras, tf):
+    l2 = keras.regularizers.l2(0.1)
+    return keras.layers.Dense(6, kernel_regularizer=l2, activity_regularizer=l2)
+
+
+@pytest.mark.modes(*COUNT)
+@pytest.mark.parametrize("make", [make_with_loss, make_regularized])
+def test_loss(make, prove, keras, tf):
+    prove(lambda: make(keras, tf), X)
+
+
+@pytest.mark.modes(*COUNT)
+def test_update(prove, keras, tf):
+    prove(lambda: make_with_update(keras, tf), X)
+
+
+@pytest.mark.modes("loop", "function", "graph")
+@pytest.mark.parametrize("make", [make_with_loss, make_regularized])
+def test_loss_in_nested_wrappers(make, prove, keras, tf):
+    def wrap(block):
+        block.inner = Recompute(block.inner)
+        return Recompute(block)
+
+    def make_block():
+        block = make_layer(keras, lambda self, inputs: self.inner(inputs))
+        block.inner = make(keras, tf)
+        return block
+
+    prove(make_block, X, wrap=wrap)
+
+
+@pytest.mark.modes("loop", "function", "graph")
+@pytest.mark.parametrize("make", [make_with_loss, make_regularized])
+def test_loss_of_a_shared_block(make, prove, keras, tf):
+    prove(lambda: make(keras, tf), X, call=lambda block, x: block(block(x)))
+
+
+@pytest.mark.modes("loop", "function", "graph")
+def test_loss_of_a_block_whose_output_is_not_used(prove, keras, tf):
+    def call(layer, x):
+        layer(x)
+        return x
+
+    prove(lambda: make_with_loss(keras, tf), X, call=call, subclass=True, less=False)
+
+
+@pytest.mark.modes("fit", "fit-eager")
+def test_metric(mode, target, keras, tf):
+    histories = []
+    for wrap in (lambda layer: layer, Recompute):
+        target.reset()
+        layer = make_with_metric(keras, tf)
+        model = keras.Sequential([keras.layers.Flatten(input_shape=(6,)), wrap(layer)])
+        layer.set_weights([np.arange(36.0).reshape(6, 6) / 36.0])
+        options = {"run_eagerly": True} if mode == "fit-eager" else {}
+        model.compile(target.sgd(), "mse", **options)
+        assert model.metrics_names[-1] == "seen" or not hasattr(model, "metrics_names")
+        histories.append(model.fit(X, X, epochs=3, shuffle=False, verbose=0).history["seen"])
+    np.testing.assert_allclose(*histories, rtol=1e-6)
+
+
+@pytest.mark.modes("loop")
+def test_losses_are_listed_once(mode, keras, tf):
+    model = keras.Sequential([Recompute(make_regularized(keras, tf))])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(X, training=True))
+        losses = [float(one) for one in model.losses]
+        loss += sum(model.losses)
+    tape.gradient(loss, model.trainable_weights)
+    assert len(losses) == 2
+    assert [float(one) for one in model.losses] == losses
+
+
+def test_losses_of_a_symbolic_model(target, keras, tf):
+    counts = []
+    for wrap in (lambda layer: layer, Recompute):
+        target.reset()
+        inputs = keras.Input((6,))
+        outputs = wrap(make_regularized(keras, tf))(wrap(make_with_loss(keras, tf))(inputs))
+        model = keras.models.Model(inputs, outputs)
+        counts.append((len(model.losses), len(model.weights), len(model.trainable_weights)))
+    assert counts[0] == counts[1]

@@ -1,0 +1,109 @@
+"""Gradients of gradients, as in gradient penalties."""
+
+import numpy as np
+import pytest
+from custom import make_layer
+from proofs import floats, make_functional, set_weights
+
+from keras_remat import Recompute
+from keras_remat.backends.tensorflow import recording
+
+X = floats(4, 6)
+
+
+def penalty(tf, block, weights, x):
+    """The loss with a gradient penalty, and its gradients."""
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            loss = tf.reduce_sum(tf.sin(block(x, training=True)))
+        slope = inner.gradient(loss, x)
+        total = loss + tf.reduce_sum(slope * slope)
+    return [total] + outer.gradient(total, [x] + list(weights))
+
+
+BLOCKS = {
+    "dense": lambda L: [L.Dense(6, "tanh"), L.Dense(3, "sigmoid")],
+    "norm": lambda L: [L.Dense(6, "tanh"), L.LayerNormalization(), L.Dense(3)],
+    "dropout": lambda L: [L.Dense(6, "tanh"), L.Dropout(0.5, seed=3), L.Dense(3, "tanh")],
+    "batch": lambda L: [L.Dense(6, "tanh"), L.BatchNormalization(), L.Dense(3, "tanh")],
+}
+
+
+@pytest.mark.modes("loop", "function", "xla")
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("kind", ["dense", "norm", "batch"])
+def test_gradient_penalty(kind, nested, mode, target, keras, L, tf):
+    assert_same_penalties(kind, nested, mode, target, L)
+
+
+@pytest.mark.modes("loop", "function")
+def test_gradient_penalty_with_dropout(mode, target, keras, L, tf):
+    assert_same_penalties("dropout", False, mode, target, L)
+
+
+def assert_same_penalties(kind, nested, mode, target, L):
+    tf, keras, results = target.tf, target.keras, []
+    for wrapped in (False, True):
+        target.reset()
+        layers = BLOCKS[kind](L)
+        if wrapped and nested:
+            layers = [Recompute(layer) for layer in layers]
+        block = keras.Sequential(layers)
+        block.build((None, 6))
+        set_weights(block)
+        weights = block.trainable_weights
+        block = Recompute(block) if wrapped else block
+
+        def step(x, block=block, weights=weights):
+            return penalty(tf, block, weights, x)
+
+        if mode != "loop":
+            step = tf.function(step, **({"jit_compile": True} if mode == "xla" else {}))
+        if wrapped:
+            results.append(step(tf.constant(X)))
+        else:
+            with recording():
+                results.append(step(tf.constant(X)))
+    for plain, ours in zip(*results):
+        assert np.abs(plain.numpy()).max() > 0
+        np.testing.assert_allclose(ours.numpy(), plain.numpy(), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.modes("graph")
+def test_gradient_penalty_of_a_graph(mode, target, keras, tf):
+    def call(self, inputs):
+        return tf.tanh(tf.matmul(tf.tanh(tf.matmul(inputs, self.kernel)), self.other))
+
+    results = []
+    for wrap in (lambda layer: layer, Recompute):
+        target.reset()
+        block = wrap(make_layer(keras, call, other=(6, 6)))
+        model = make_functional(target, block, [X], lambda layer, x: layer(x), None)
+        set_weights(model)
+
+        def gradients(model=model):
+            x, outputs = model.inputs[0], model.outputs[0]
+            (slope,) = tf.gradients(outputs, [x])
+            total = tf.reduce_sum(outputs) + tf.reduce_sum(slope * slope)
+            sources = [x] + [getattr(w, "handle", w) for w in model.trainable_weights]
+            return keras.backend.function([x], [total] + tf.gradients(total, sources)[:-1])
+
+        results.append(target.symbolic(gradients)()([X]))
+    for plain, ours in zip(*results):
+        np.testing.assert_allclose(ours, plain, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.modes("loop")
+def test_jacobian(mode, target, keras, L, tf):
+    results = []
+    for wrap in (lambda layer: layer, Recompute):
+        target.reset()
+        layer = L.Dense(3, "tanh", kernel_initializer="ones")
+        block, x = wrap(layer), tf.constant(X[:2] / 3.0)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            outputs = block(x)
+        results.append(tape.jacobian(outputs, x, experimental_use_pfor=False).numpy())
+    np.testing.assert_allclose(*results, rtol=1e-6)
