@@ -3,6 +3,7 @@
 import functools
 import inspect
 import logging
+import types
 
 from keras_remat import engine
 from keras_remat.errors import RematError, UnsupportedFamilyError
@@ -24,8 +25,8 @@ def recompute_grad(call=None, *, enabled=None):
     its inputs.
 
     Args:
-      call: a method `call` of a layer, or a function whose tensors come in as arguments. A function
-        of layers must be a method of a layer that holds them: their losses are found through it.
+      call: a method `call` of a layer, or a function whose tensors come in as arguments. Layers that
+        it calls are found through the layer, or where the function itself finds them.
       enabled: bool, to switch it on or off here whatever the environment says; None for the
         environment's word.
 
@@ -56,10 +57,12 @@ def recompute_grad(call=None, *, enabled=None):
 
     @functools.wraps(call)
     def decorated(*args, **kwargs):
-        if not _is_on(enabled):
-            return call(*args, **kwargs)
         owner, rest = _owner(call, args)
-        return _recomputed(call, owner, rest, kwargs)
+        on = _is_on(enabled)
+        block = _block(call, owner)
+        if on and block.family.may_differentiate():
+            return engine.run(block, rest, kwargs)
+        return block.run(*rest, **kwargs)
 
     return unconverted(with_signature_of(decorated, call))
 
@@ -73,25 +76,34 @@ def _is_on(enabled):
 
 
 def _owner(call, args):
-    """Return the layer whose method `call` is, or None, and the arguments after it."""
+    """Return the object whose method `call` is, or None, and the arguments after it."""
     parameters = list(inspect.signature(call).parameters)
     if parameters[:1] == ["self"] and args:
         return args[0], args[1:]
     return getattr(call, "__self__", None), args
 
 
-def _recomputed(call, owner, args, kwargs):
-    try:
-        family = family_of(owner)
-    except UnsupportedFamilyError:
-        family, layers = function_family(), ()
-    else:
-        layers = (owner,)
-    if layers and not hasattr(call, "__self__"):
-        call = call.__get__(owner)
-    elif owner is not None and not hasattr(call, "__self__"):
-        call = functools.partial(call, owner)
-    if not family.may_differentiate():
-        return call(*args, **kwargs)
+def _block(call, owner):
+    layers = [value for value in (owner, *_held(call)) if _is_layer(value)]
+    family = family_of(layers[0]) if layers else function_family()
+    if owner is not None and not hasattr(call, "__self__"):
+        call = types.MethodType(call, owner)
     name = getattr(owner, "name", None) or getattr(call, "__name__", "function")
-    return engine.run(engine.Block(name, family.convertible(call, owner), layers, family), args, kwargs)
+    return engine.Block(name, family.convertible(call, owner), layers, family)
+
+
+def _held(function):
+    """List what a function finds in its closure and in global variables, and in lists there."""
+    found = inspect.getclosurevars(function)
+    for value in [*found.nonlocals.values(), *found.globals.values()]:
+        if isinstance(value, (list, tuple)):
+            yield from value
+        yield value
+
+
+def _is_layer(value):
+    try:
+        family_of(value)
+    except UnsupportedFamilyError:
+        return False
+    return True

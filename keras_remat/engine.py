@@ -61,17 +61,19 @@ def recompute_enabled(flag):
 def is_enabled(own=None, default=True):
     """Tell whether blocks are to be recomputed.
 
-    The innermost `recompute_enabled` decides, then the block's `own` word (a bool, if it has one), then
-    the environment variable, then `default`.
+    The innermost `recompute_enabled` decides; then the environment variable, if it says 0; then the
+    block's `own` word (a bool, if it has one); then the variable, if it says 1; then `default`.
     """
     if _SWITCH.flags:
         return _SWITCH.flags[-1]
-    if own is not None:
-        return own
     value = os.environ.get(_VARIABLE, "")
     if value not in ("", "0", "1"):
         raise RematError(f"The environment variable RECOMPUTE must be 0 or 1. Received: {value!r}.")
-    return default if value == "" else value == "1"
+    if value == "0":
+        return False
+    if own is not None:
+        return own
+    return default or value == "1"
 
 
 def is_on(family):
@@ -111,6 +113,7 @@ def run(block, args, kwargs):
     first = {}
     inner = family.all_sublayers(block.layers)
     functions = [x.function for x in inner if hasattr(x, "function")]  # of Lambda layers
+    functions += [x.call for x in inner if not family.is_own_class(x)]
     backend.check_captured([block.run] + functions, inner, block.name)
 
     def pure(tensors):

@@ -43,7 +43,7 @@ def check_captured(functions, objects, name):
     if not tf.executing_eagerly():
         return
     values = [value for function in functions for value in _captured(function)]
-    values += [value for held in objects for value in vars(held).values()]
+    values += [value for held in objects for value in _leaves(vars(held).values())]
     for value in values:
         if is_tensor(value) and _is_watched([value]):
             raise RematError(
@@ -58,7 +58,23 @@ def _captured(function):
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
         return []
     found = inspect.getclosurevars(function)
-    return tf.nest.flatten([list(found.nonlocals.values()), list(found.globals.values())])
+    return _leaves([*found.nonlocals.values(), *found.globals.values()])
+
+
+_MANY = 1000  # values in a list from which on it is data, not a handful of tensors
+
+
+def _leaves(values):
+    """List `values` and what is in those that are lists, tuples or dicts."""
+    found = []
+    for value in values:
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, (list, tuple)):
+            found.extend(value if len(value) < _MANY else ())
+        else:
+            found.append(value)
+    return found
 
 
 def run(call, inputs, variables, name):

@@ -86,12 +86,12 @@ def _rebuild(family, model, segments):
     owner.update((op.name, len(segments)) for op in tail)
     read = {subgraph.key(t) for t in model.outputs}
     for i, segment in enumerate(segments):
-        work.copy(parts[i], stateless=segment.is_block)
+        work.copy(parts[i], repeatable=segment.is_block)
         if segment.is_block:
             outputs = _crossing(parts[i], i, owner, read | {subgraph.key(t) for t in losses[i]})
             with graph.as_default():
                 _recompute(work, outputs, parts[i])
-    work.copy(tail, stateless=False)
+    work.copy(tail, repeatable=False)
     _replace(family, model, work)
 
 

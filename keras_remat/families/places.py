@@ -91,12 +91,12 @@ def translated(value, work):
             return value
         return tf.nest.pack_sequence_as(value, new)
     if isinstance(value, tf.Tensor):
-        work.copy(work.reach([value.op]), stateless=False)
+        work.copy(work.reach([value.op]), repeatable=False)
         return _marked(work.tensor(value), value, work)
     op = value if isinstance(value, tf.Operation) else getattr(value, "_parent_op", None)
     if op is None:
         return value
-    work.copy(work.reach([op]), stateless=False)
+    work.copy(work.reach([op]), repeatable=False)
     new = work.operation(op)
     if new is op:
         return value

@@ -4,6 +4,8 @@ A converted model or layer has a `call` of its own on the instance, which Keras 
 A functional model's walks the model's nodes as Keras does, segment by segment.
 """
 
+import types
+
 import tensorflow as tf
 
 from keras_remat.families import wrapping
@@ -101,7 +103,7 @@ def convert(family, model, segments, runtime):
         outputs = [tensors[key] for key in keys]
         return tf.nest.pack_sequence_as(model._nested_outputs, outputs)
 
-    _set_call(model, wrapping.with_signature_of(call, plain.__get__(model)))
+    _set_call(model, call, plain.__get__(model))
 
 
 def _build_chain(model, inputs):
@@ -187,13 +189,18 @@ def convert_layer(family, layer, runtime):
     def call(*args, **kwargs):
         return runtime.call(layer.name, family.convertible(plain, layer), (layer,), family, args, kwargs)
 
-    _set_call(layer, wrapping.with_signature_of(call, plain))
+    _set_call(layer, call, plain)
 
 
-def _set_call(layer, call):
+def _set_call(layer, call, plain):
+    """Put `call` in the place of the method `plain` of `layer`: as a method, which saving expects."""
+
+    def method(self, *args, **kwargs):
+        return call(*args, **kwargs)
+
     # Not by attribute: Keras would track it.
     vars(layer)[_CONVERTED] = vars(layer).get("call")
-    vars(layer)["call"] = unconverted(call)
+    vars(layer)["call"] = types.MethodType(unconverted(wrapping.as_method(method, plain)), layer)
 
 
 def restore(layer):

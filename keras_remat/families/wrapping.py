@@ -71,6 +71,15 @@ def with_signature_of(function, original):
     return function
 
 
+def as_method(function, bound):
+    """Give `function`, which takes `self` first, the signature that the method `bound` has unbound."""
+    me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = inspect.signature(bound)
+    function.__signature__ = signature.replace(parameters=[me, *signature.parameters.values()])
+    function.__doc__ = bound.__doc__
+    return function
+
+
 def accepts(layer, argument):
     """True if the call of `layer` has the named argument."""
     return argument in inspect.signature(layer.call).parameters

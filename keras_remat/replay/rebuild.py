@@ -9,16 +9,10 @@ import collections
 
 from tensorflow.core.framework import graph_pb2, types_pb2
 from tensorflow.python.framework import importer, ops
+from tensorflow.python.ops import gen_resource_variable_ops
 
-from keras_remat.replay import branches, control_flow, subgraph
+from keras_remat.replay import control_flow, functions, lifting, subgraph
 from keras_remat.replay.ops import draw_seed
-
-_TWINS = {
-    "RandomUniform": "StatelessRandomUniform",
-    "RandomStandardNormal": "StatelessRandomNormal",
-    "TruncatedNormal": "StatelessTruncatedNormal",
-}
-
 
 class Rebuild:
     """What has been replaced in a graph: tensors and ops, by name.
@@ -32,6 +26,7 @@ class Rebuild:
         self.graph = graph
         self.tensors = {}
         self.operations = {}
+        self._reads = {}
         self._seen = {t.op.name for t in fixed}
 
     def tensor(self, old):
@@ -57,48 +52,56 @@ class Rebuild:
             pending.extend(control_flow.exits(op))
         return sorted(found, key=lambda op: op._id)
 
-    def copy(self, found, stateless):
-        """Copy those of the ops `found` that depend on something replaced, or are random if `stateless`."""
-        changed = self._changed(found, stateless)
+    def copy(self, found, repeatable):
+        """Copy those of the ops `found` that depend on something replaced.
+
+        If `repeatable`, also those that a recomputed block could not run again as they are: random ops,
+        and conditions and loops that read variables.
+        """
+        lifted = lifting.Lifted(found if repeatable else [])
+        changed = self._changed(found, lifted, repeatable)
         if not changed:
             return
         copied = [op for op in found if op.name in changed]
+        names = [op.name for op in copied]
         with self.graph.as_default(), ops.control_dependencies(None), ops.name_scope(None):
-            feeds, graph_def = self._graph_def(copied, changed, stateless)
-            names = [op.name for op in copied]
+            feeds, graph_def = self._graph_def(copied, changed, lifted, repeatable)
             twins = importer.import_graph_def(
                 graph_def, input_map=feeds, return_elements=names, name="rebuilt"
             )
-        for op, twin in zip(copied, twins):
-            subgraph.finish(op, twin)
-            # An op that gives no tensor cannot be named to the import.
-            twin._add_control_inputs([self.operation(o) for o in op.control_inputs if o.name not in changed])
-            self.operations[op.name] = twin
-            for old, new in zip(op.outputs, twin.outputs):
-                self.tensors[subgraph.key(old)] = new
-        with self.graph.as_default():
+            for op, twin in zip(copied, twins):
+                self._finish(op, twin, changed, op.name in lifted.carriers)
             control_flow.copy_contexts(copied, feeds, dict(zip(names, twins)))
 
-    def _changed(self, found, stateless):
+    def _finish(self, op, twin, changed, is_carrier):
+        # An op that gives no tensor cannot be named to the import.
+        twin._add_control_inputs([self.operation(o) for o in op.control_inputs if o.name not in changed])
+        self.operations[op.name] = twin
+        if not is_carrier:
+            subgraph.finish(op, twin)
+            self.tensors.update((subgraph.key(old), new) for old, new in zip(op.outputs, twin.outputs))
+
+    def _changed(self, found, lifted, repeatable):
         """Name the ops that must be copied; a condition or loop is copied as a whole."""
-        changed, contexts, before = set(), set(), -1
-        while before != len(changed):
-            before = len(changed)
+        changed = set()
+        if repeatable:
+            changed = {o.name for o in found if o in lifted or _is_random(o) or functions.can_be_helped(o)}
+        contexts, before = set(), None
+        while before != (len(changed), len(contexts)):
+            before = len(changed), len(contexts)
             for op in found:
                 around = control_flow.contexts_of(op)
-                if op.name in changed or not (
-                    stateless
-                    and _is_random(op)
+                if (
+                    op.name in changed
                     or any(subgraph.key(t) in self.tensors or t.op.name in changed for t in op.inputs)
                     or any(o.name in self.operations or o.name in changed for o in op.control_inputs)
                     or any(c in contexts for c in around)
                 ):
-                    continue
-                changed.add(op.name)
-                contexts.update(around)
+                    changed.add(op.name)
+                    contexts.update(around)
         return changed
 
-    def _graph_def(self, copied, changed, stateless):
+    def _graph_def(self, copied, changed, lifted, repeatable):
         graph_def = graph_pb2.GraphDef()
         graph_def.versions.CopyFrom(self.graph.graph_def_versions)
         frame = self.graph.unique_name("rebuilt", mark_as_used=False)
@@ -108,41 +111,41 @@ class Rebuild:
             node.CopyFrom(op.node_def)
             del node.input[:]
             for tensor in op.inputs:
-                name = subgraph.key(tensor)
-                node.input.append(name)
-                if tensor.op.name not in changed:
-                    feeds[name] = self.tensor(tensor)
-            if stateless and _is_random(op):
+                node.input.append(subgraph.key(tensor))
+            if op in lifted:
+                lifted.rewrite(op, node, feeds, self._read)
+            elif repeatable and _is_random(op):
                 _make_stateless(op, node, feeds)
-            for control in op.control_inputs:
-                if control.name in changed:
-                    node.input.append("^" + control.name)
+            elif repeatable and functions.can_be_helped(op):
+                functions.rewrite(op, node, feeds, self._read)
+            for tensor in op.inputs:
+                name = subgraph.key(tensor)
+                if tensor.op.name not in changed and name in node.input:
+                    feeds[name] = self.tensor(tensor)
+            node.input.extend("^" + o.name for o in op.control_inputs if o.name in changed)
             subgraph.strip_colocation(node, changed)
             control_flow.rename_frame(node, frame)
         return feeds, graph_def
 
+    def _read(self, handle, dtype, shape):
+        """Read a variable, once, outside of conditions and loops."""
+        name = subgraph.key(handle)
+        if name not in self._reads:
+            self._reads[name] = gen_resource_variable_ops.read_variable_op(handle, dtype)
+            self._reads[name].set_shape(shape)
+        return self._reads[name]
+
 
 def _is_random(op):
-    if any(control_flow.is_loop(c) for c in control_flow.contexts_of(op)):
-        return False  # one seed would give all iterations the same numbers
-    return op.type in _TWINS or branches.are_random(op)
+    # In a loop of TensorFlow 1, one seed would give all iterations the same numbers.
+    return op.type in functions.TWINS and not any(map(control_flow.is_loop, control_flow.contexts_of(op)))
 
 
 def _make_stateless(op, node, feeds):
-    """Rewrite the node of a random op; it takes a seed more than the op."""
-    if op.type not in _TWINS:
-        seeds = branches.make_stateless(op, node, _TWINS)
-    else:
-        seeds = [draw_seed(op.get_attr("seed"), op.get_attr("seed2"))]
-        _rewrite(node, _TWINS[op.type])
-    for i, seed in enumerate(seeds):
-        name = "%s/seed_%d:0" % (op.name, i)
-        feeds[name] = seed
-        node.input.append(name)
-
-
-def _rewrite(node, twin):
-    """Make `node` the stateless op `twin`, whose second input is the seed."""
-    node.op = twin
+    """Rewrite the node of a random op: its second input is a seed."""
+    name = op.name + "/seed:0"
+    node.op = functions.TWINS[op.type]
+    node.input.append(name)
+    feeds[name] = draw_seed(op.get_attr("seed"), op.get_attr("seed2"))
     del node.attr["seed"], node.attr["seed2"]
     node.attr["Tseed"].type = types_pb2.DT_INT32
