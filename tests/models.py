@@ -5,25 +5,26 @@ The layers that a kit gives out are marked (see `proofs`), so what is proved hol
 
 import contextlib
 import gc
+import re
 from typing import Any, Callable, NamedTuple, Tuple
 
 import numpy as np
+import proofs
 import steps
 from proofs import (
+    MARK,
     TOLERANCE,
     Result,
     assert_same,
     assert_same_results,
-    count_marks,
     floats,
     get_weights,
     ints,
     make_head,
     mark,
-    set_weights,
 )
 
-BLOCK_OP = "recomputed"  # the name of the op that ends a block in a graph
+COPY = re.compile(r"recompute(_\d+)?/")  # the names of ops that run again in a graph
 
 
 class Kit:
@@ -86,6 +87,16 @@ class Trained(NamedTuple):
     blocks: int
 
 
+def set_weights(model, seed=7):
+    """Give a model the same weights whatever its initializers drew.
+
+    By layer: the weights of a model of Keras 2.3.1 are in another order than `get_weights` is.
+    """
+    for i, layer in enumerate(model.layers):
+        fill = set_weights if hasattr(layer, "layers") else proofs.set_weights
+        fill(layer, seed=seed + i)
+
+
 def train(target, mode, make, x, convert=None, count=2):
     """Train the model that `make(kit)` makes for `count` steps, converted by `convert` if given."""
     from keras_remat.backends.tensorflow import recording
@@ -96,9 +107,7 @@ def train(target, mode, make, x, convert=None, count=2):
         kit = Kit(target, marked=True)
         model = make(kit)
         set_weights(model)
-        before = 0
         if convert:
-            before = _count_symbolic(target, kit.take_runs())
             convert(model)
 
         def before_gradient():
@@ -113,41 +122,40 @@ def train(target, mode, make, x, convert=None, count=2):
         if mode in ("loop", "fit-eager"):
             kit.take_runs()
         taken += trainer.train(x, y, 1)
-        runs = kit.runs()
-        kept = kept if mode == "loop" else _kept_in_graph(runs)
-        first, again = _count_runs(runs, before)
-        blocks = _count_blocks(runs)
         result = Result(taken, get_weights(model), trainer.predict(x))
-    return Trained(result, kept, first, again, blocks)
+        if mode == "loop" or mode == "fit-eager":
+            first, again = _count_eager(kit.runs())
+            return Trained(result, kept, first, again, None)
+        return Trained(result, *_look_into_graph(_forward_marks(target, model, kit.runs())))
 
 
-def _count_symbolic(target, runs):
-    """How many marks a graph holds in which the model was made before it was converted."""
-    return count_marks(runs[-1].graph) if target.is_symbolic and runs else 0
+def _count_eager(runs):
+    again = sum(run.again for run in runs)
+    return len(runs) - again, again
 
 
-def _kept_in_graph(runs):
-    last = runs[-1].graph
-    return [] if last is None else [bool(run.readers()) for run in runs if run.graph is last]
+def _forward_marks(target, model, runs):
+    """List the ops that are the marks of a model in the graph of the last step."""
+    if not target.is_symbolic:
+        return [run.inner.consumers()[0] for run in runs if run.graph is runs[-1].graph]
+    found, pending = {}, [t.op for t in model.outputs]
+    while pending:
+        op = pending.pop()
+        if op.name not in found:
+            found[op.name] = op
+            pending.extend(t.op for t in op.inputs)
+    return [op for op in found.values() if op.type == MARK]
 
 
-def _count_runs(runs, before):
-    """How often marks ran, and ran again, in the last step."""
-    assert runs, "the model did not run"
-    graph = runs[-1].graph
-    if graph is None:
-        again = sum(run.again for run in runs)
-        return len(runs) - again, again
-    in_graph = sum(run.graph is graph for run in runs)
-    assert not any(run.again for run in runs)
-    return in_graph, count_marks(graph) - before - in_graph
-
-
-def _count_blocks(runs):
-    graph = runs[-1].graph
-    ops = [] if graph is None else graph.get_operations()
-    names = [op.name.split("/")[-1] for op in ops if not op.name.startswith("recompute/")]
-    return sum(name.startswith(BLOCK_OP) for name in names)
+def _look_into_graph(marks):
+    """What is kept of marks, how many there are, how many run again, and in how many blocks."""
+    assert marks, "the model did not run"
+    kept = [any(op.type != MARK for op in mark.inputs[0].consumers()) for mark in marks]
+    ops = marks[-1].graph.get_operations()
+    copies = [op for op in ops if COPY.match(op.name)]
+    again = sum(op.type == MARK for op in copies)
+    blocks = {op.name.split("/")[0] for op in copies}
+    return kept, len(marks), again, len(blocks)
 
 
 def prove_model(target, mode, make, x, convert, again=None, unread=0, exact=False):
@@ -169,7 +177,7 @@ def prove_model(target, mode, make, x, convert, again=None, unread=0, exact=Fals
     wanted = plain.first if again is None else again
     assert wanted - unread <= converted.again <= wanted
     if mode != "fit-eager" and again is None:
-        assert sum(plain.kept) == len(plain.kept) - unread
+        assert sum(plain.kept) >= len(plain.kept) - unread > 0
         assert not any(converted.kept)
     return converted
 
