@@ -23,9 +23,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "modes(*names): the modes in which a test runs")
-    config.addinivalue_line(
-        "markers", "needs(*names): layers or features without which a test is left out"
-    )
+    config.addinivalue_line("markers", "needs(*names): layers or features without which a test is left out")
     # What old TensorFlows say about Python, and Python about them, is not for us to change.
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore::FutureWarning")

@@ -58,9 +58,7 @@ MUTANTS = {
         _call_plainly, ("test_ran_again", "test_keeps_less"), passing=("test_same_numbers",)
     ),
     "draw-again": Mutant(_draw_again, ("test_same_masks",), passing=("test_ran_again",)),
-    "forget-state": Mutant(
-        _forget_state, ("test_same_state_eagerly",), passing=("test_ran_again",)
-    ),
+    "forget-state": Mutant(_forget_state, ("test_same_state_eagerly",), passing=("test_ran_again",)),
 }
 
 
@@ -96,9 +94,7 @@ def main(options):
         if not any(test.startswith(mutant.fail) for test in found):
             survivors += 1
             print(f"{name}: no test was run")
-        print(
-            f"{name}: {sum(not passed for passed in found.values())} of {len(found)} tests failed"
-        )
+        print(f"{name}: {sum(not passed for passed in found.values())} of {len(found)} tests failed")
     return 1 if survivors else 0
 
 

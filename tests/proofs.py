@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import steps
+import targets
 from keras_remat import Recompute, is_recomputing
 from keras_remat.backends.tensorflow import recording
 
@@ -96,8 +97,7 @@ def ints(*shape, high=10, seed=0):
 def zoo(cases):
     """Parametrises a test with `case`, from {"Class name and more": case}; the class must exist."""
     params = [
-        pytest.param(case, id=name, marks=pytest.mark.needs(name.split()[0]))
-        for name, case in cases.items()
+        pytest.param(case, id=name, marks=pytest.mark.needs(name.split()[0])) for name, case in cases.items()
     ]
     return pytest.mark.parametrize("case", params)
 
@@ -169,21 +169,27 @@ def assert_same_results(plain, wrapped, tolerance, predict=True):
         assert_same("prediction", plain.prediction, wrapped.prediction, tolerance)
 
 
+def list_weights(model):
+    """The weights of a model, each once, layer by layer."""
+    layers = getattr(model, "layers", None) or [model]
+    found = {id(weight): weight for layer in layers for weight in layer.weights}
+    return list(found.values())
+
+
 def set_weights(model, seed=7):
     """Give a model the same weights whatever its initializers drew; state is positive."""
     rng = np.random.RandomState(seed)
-    trainable = {id(w) for w in model.trainable_weights}
-    values = []
-    for weight, old in zip(model.weights, model.get_weights()):
-        new = rng.uniform(-0.6, 0.6, old.shape)
-        new = new if id(weight) in trainable else np.abs(new) + 0.1
-        values.append(new.astype(old.dtype) if old.dtype.kind == "f" else old)
-    model.set_weights(values)
+    trainable = {id(weight) for weight in model.trainable_weights}
+    for weight in list_weights(model):
+        value = rng.uniform(-0.6, 0.6, tuple(map(int, weight.shape)))
+        value = value if id(weight) in trainable else np.abs(value) + 0.1
+        if "float" in str(weight.dtype):
+            targets.current().keras.backend.set_value(weight, value)
 
 
 def get_weights(model):
     """Copies: Keras may hand out the buffers of the weights themselves."""
-    return [np.array(w) for w in model.get_weights()]
+    return [np.array(targets.current().keras.backend.get_value(weight)) for weight in list_weights(model)]
 
 
 class Prove:
@@ -224,9 +230,7 @@ class Prove:
           wrap: makes of the layer what is recomputed.
           plain: makes of the layer what `wrap` is compared with.
         """
-        make_model = (
-            make_subclassed if subclass and not self.target.is_symbolic else make_functional
-        )
+        make_model = make_subclassed if subclass and not self.target.is_symbolic else make_functional
 
         def build(layer):
             return make_model(self.target, layer, x, call or call_on_list, batch)
@@ -287,10 +291,7 @@ def call_on_list(layer, *inputs):
 def make_functional(target, layer, x, call, batch):
     """A model with `layer` between inputs like the arrays `x` and a head that reads all its outputs."""
     keras = target.keras
-    inputs = [
-        keras.layers.Input(batch_shape=(batch,) + part.shape[1:], dtype=part.dtype.name)
-        for part in x
-    ]
+    inputs = [keras.layers.Input(batch_shape=(batch,) + part.shape[1:], dtype=part.dtype.name) for part in x]
     outputs = make_head(target)(flatten(target, call(layer, *inputs)))
     return keras.models.Model(inputs, outputs)
 
@@ -323,15 +324,13 @@ def make_head(target):
 
     class Head(target.keras.layers.Layer):
         def __init__(self, **kwargs):
-            super().__init__(name="head", **kwargs)
+            super().__init__(name="head", dtype="float32", **kwargs)
             self.supports_masking = True
 
         def build(self, input_shape):
             shapes = input_shape if isinstance(input_shape, list) else [input_shape]
             self.kernels = [
-                self.add_weight(
-                    name=f"kernel{i}", shape=(size_of(shape), 2), initializer="glorot_uniform"
-                )
+                self.add_weight(name=f"kernel{i}", shape=(size_of(shape), 2), initializer="glorot_uniform")
                 for i, shape in enumerate(shapes)
             ]
             self.built = True

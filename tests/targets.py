@@ -99,6 +99,14 @@ def best_name():
     return "tf_keras" if importlib.util.find_spec("tf_keras") else "tf.keras"
 
 
+def current():
+    """The target that was loaded last."""
+    return _LOADED[-1]
+
+
+_LOADED = []
+
+
 def load(name):
     """Import a Keras by the name of its target."""
     import tensorflow as tf
@@ -111,7 +119,8 @@ def load(name):
         keras = tf.keras
     target = Target(name, keras, tf, ())
     _two_devices(target)
-    return target._replace(modes=_modes(target))
+    _LOADED.append(target._replace(modes=_modes(target)))
+    return current()
 
 
 def _modes(target):

@@ -23,8 +23,7 @@ def make_block(keras, wrap=lambda layer: layer):
 
     block = make_layer(keras, call)
     block.inner = [
-        wrap(layer)
-        for layer in (L.Dense(6, "tanh"), L.BatchNormalization(), L.Dropout(0.4, seed=2))
+        wrap(layer) for layer in (L.Dense(6, "tanh"), L.BatchNormalization(), L.Dropout(0.4, seed=2))
     ]
     return block
 
@@ -52,9 +51,7 @@ def test_only_inner_layers_wrapped(prove, keras):
 
 
 def test_wrapper_in_wrapper(prove, L):
-    prove(
-        lambda: L.Dense(6, "tanh"), X, wrap=lambda layer: Recompute(Recompute(layer)), again=False
-    )
+    prove(lambda: L.Dense(6, "tanh"), X, wrap=lambda layer: Recompute(Recompute(layer)), again=False)
 
 
 def test_called_twice(prove, keras):
@@ -104,9 +101,7 @@ def test_subclassed_model(prove, keras, L):
 
 def test_model_that_makes_a_mask(prove, keras, L):
     def make():
-        return keras.Sequential(
-            [L.Embedding(10, 6, mask_zero=True), L.LSTM(6, return_sequences=True)]
-        )
+        return keras.Sequential([L.Embedding(10, 6, mask_zero=True), L.LSTM(6, return_sequences=True)])
 
     ids = ints(3, 5)
     ids[:, 3:] = 0

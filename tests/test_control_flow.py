@@ -100,9 +100,7 @@ KINDS = {
     "ints": lambda tf, shape: tf.cast(tf.random.uniform(shape, 0, 9, tf.int32, 3), tf.float32),
     "gamma": lambda tf, shape: tf.random.gamma([], tf.fill(shape, 2.0), seed=3),
     "shuffle": lambda tf, shape: tf.random.shuffle(tf.reshape(tf.range(24.0), shape), seed=3),
-    "categorical": lambda tf, shape: tf.cast(
-        tf.random.categorical(tf.zeros([4, 5]), 6, seed=3), tf.float32
-    ),
+    "categorical": lambda tf, shape: tf.cast(tf.random.categorical(tf.zeros([4, 5]), 6, seed=3), tf.float32),
 }
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from custom import make_layer
-from proofs import floats
+from proofs import floats, set_weights
 
 from keras_remat import Recompute
 
@@ -92,7 +92,7 @@ def test_metric(mode, target, keras, tf):
         target.reset()
         layer = make_with_metric(keras, tf)
         model = keras.Sequential([keras.layers.Flatten(input_shape=(6,)), wrap(layer)])
-        layer.set_weights([np.arange(36.0).reshape(6, 6) / 36.0])
+        set_weights(model)
         options = {"run_eagerly": True} if mode == "fit-eager" else {}
         model.compile(target.sgd(), "mse", **options)
         assert model.metrics_names[-1] == "seen" or not hasattr(model, "metrics_names")

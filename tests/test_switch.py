@@ -41,12 +41,14 @@ def trace(target, wrap):
 
 
 def describe(graph):
-    found = []
-    for op in graph.get_operations():
-        one = {"type": op.type, "inputs": [t.name for t in op.inputs], "name": op.name}
+    """Each op by its type, its inputs by number: names tell the scope of the wrapper."""
+    found, numbers = [], {}
+    for number, op in enumerate(graph.get_operations()):
+        numbers[op.name] = number
+        inputs = [(numbers.get(t.op.name), t.value_index) for t in op.inputs]
+        found.append({"type": op.type, "inputs": inputs})
         if "_gradient_op_type" in op.node_def.attr:
-            one["gradient"] = op.get_attr("_gradient_op_type")
-        found.append(one)
+            found[-1]["gradient"] = op.get_attr("_gradient_op_type")
     return found
 
 

@@ -12,9 +12,7 @@ X = floats(8, 6)
 
 
 def make_model(keras, L):
-    model = keras.Sequential(
-        [Recompute(L.Dense(6, "tanh")), Recompute(L.BatchNormalization()), L.Dense(2)]
-    )
+    model = keras.Sequential([Recompute(L.Dense(6, "tanh")), Recompute(L.BatchNormalization()), L.Dense(2)])
     model.build((None, 6))
     set_weights(model)
     return model
@@ -25,9 +23,7 @@ def train(tf, model, steps=20):
     for _ in range(steps):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(model(x, training=True) ** 2)
-        for weight, grad in zip(
-            model.trainable_weights, tape.gradient(loss, model.trainable_weights)
-        ):
+        for weight, grad in zip(model.trainable_weights, tape.gradient(loss, model.trainable_weights)):
             weight.assign_sub(0.1 * grad)
     return get_weights(model)
 
