@@ -6,7 +6,7 @@ Random ops in branches take their seeds, and reads of variables their values, as
 from keras_remat.replay import subgraph
 from keras_remat.replay.ops import draw_seed
 from tensorflow.core.framework import types_pb2
-from tensorflow.python.framework import dtypes, function_def_to_graph, tensor_shape
+from tensorflow.python.framework import dtypes, function_def_to_graph
 from tensorflow.python.ops import control_flow_util_v2
 
 TWINS = {
@@ -28,7 +28,7 @@ def can_be_helped(op):
 
 
 def rewrite(op, node, feeds, read):
-    """Rewrite the node of a condition or loop; `read(handle, dtype, shape)` reads outside."""
+    """Rewrite the node of a condition or loop; `read(handle, dtype)` reads outside."""
     _Rewrite(op, op.type.replace("Stateless", "")).apply(node, feeds, read)
 
 
@@ -59,15 +59,14 @@ class _Rewrite:
             return False
         return not others and all(len(n.input) == 1 for n in reads)
 
-    def _kind_of_variable(self, i):
-        data = self.op.inputs[self.first + i]._handle_data.shape_and_type[0]
-        return dtypes.as_dtype(data.dtype), tensor_shape.TensorShape(data.shape)
+    def _dtype(self, i):
+        return next(n.attr["dtype"].type for d in self.definitions for n in _users(d, i)[0])
 
     def apply(self, node, feeds, read):
         """Write the functions anew and make `node` call them."""
         for i in self.lifted:
             handle = self.op.inputs[self.first + i]
-            value = read(handle, *self._kind_of_variable(i))
+            value = read(handle, dtypes.as_dtype(self._dtype(i)))
             self._retype(node, i, value)
             node.input[self.first + i] = "%s/lifted_%d:0" % (self.op.name, i)
             feeds[node.input[self.first + i]] = value

@@ -35,7 +35,7 @@ class Lifted:
         return op.name in self.reads or op.name in self.carriers
 
     def rewrite(self, op, node, feeds, read):
-        """Rewrite the node of a read or carrier; `read(handle, dtype, shape)` reads outside."""
+        """Rewrite the node of a read or carrier; `read(handle, dtype)` reads outside."""
         if op.name in self.reads:
             node.op = "Identity"
             node.attr["T"].type = node.attr["dtype"].type
@@ -47,7 +47,7 @@ class Lifted:
         if handle.op.name not in self.carriers:
             name = "%s/lifted:0" % op.name
             node.input[0] = name
-            feeds[name] = read(handle, example.outputs[0].dtype, example.outputs[0].shape)
+            feeds[name] = read(handle, example.outputs[0].dtype)
 
 
 def _carriers(read):

@@ -70,16 +70,15 @@ class Rebuild:
                 graph_def, input_map=feeds, return_elements=names, name="rebuilt"
             )
             for op, twin in zip(copied, twins):
-                self._finish(op, twin, changed, op.name in lifted.carriers)
+                self._finish(op, twin, changed)
             control_flow.copy_contexts(copied, feeds, dict(zip(names, twins)))
 
-    def _finish(self, op, twin, changed, is_carrier):
+    def _finish(self, op, twin, changed):
         # An op that gives no tensor cannot be named to the import.
         twin._add_control_inputs([self.operation(o) for o in op.control_inputs if o.name not in changed])
         self.operations[op.name] = twin
-        if not is_carrier:
-            subgraph.finish(op, twin)
-            self.tensors.update((subgraph.key(old), new) for old, new in zip(op.outputs, twin.outputs))
+        subgraph.finish(op, twin)
+        self.tensors.update((subgraph.key(old), new) for old, new in zip(op.outputs, twin.outputs))
 
     def _changed(self, found, lifted, repeatable):
         """Name the ops that must be copied; a condition or loop is copied as a whole."""
@@ -127,12 +126,11 @@ class Rebuild:
             control_flow.rename_frame(node, frame)
         return feeds, graph_def
 
-    def _read(self, handle, dtype, shape):
+    def _read(self, handle, dtype):
         """Read a variable, once, outside of conditions and loops."""
         name = subgraph.key(handle)
         if name not in self._reads:
             self._reads[name] = gen_resource_variable_ops.read_variable_op(handle, dtype)
-            self._reads[name].set_shape(shape)
         return self._reads[name]
 
 
