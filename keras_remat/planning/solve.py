@@ -10,7 +10,8 @@ where little crosses and segments are balanced by what they hold.
 
 import math
 
-_CANDIDATES = 24  # bounds on a segment that are tried for the least peak
+_FEW = 12  # calls up to which all bounds on a segment are tried for the least peak
+_CANDIDATES = 24  # bounds that are tried where there are more calls
 _SLACK = 1.25  # how much larger than necessary a segment may be to find a narrower cut
 
 
@@ -64,15 +65,23 @@ def _final(sizes, last_use):
 
 
 def _least_peak(inside, sizes, last_use):
-    smallest, largest = max(inside), sum(inside)
     best = None
-    for step in range(_CANDIDATES):
-        bound = smallest * (largest / smallest) ** (step / (_CANDIDATES - 1)) if smallest else largest
+    for bound in _bounds_to_try(inside):
         bounds = _least_kept(inside, sizes, last_use, bound)
         cost = (peak(inside, sizes, last_use, bounds), len(bounds))
         if best is None or cost < best[0]:
             best = cost, bounds
     return best[1]
+
+
+def _bounds_to_try(inside):
+    """List what segments may hold: all sums that occur, or a geometric series where they are many."""
+    smallest, largest = max(1, *inside), max(1, sum(inside))
+    if len(inside) <= _FEW:
+        ends = range(1, len(inside) + 1)
+        return sorted({max(smallest, sum(inside[i:j])) for j in ends for i in range(j)})
+    ratio = largest / smallest
+    return [smallest * ratio ** (step / (_CANDIDATES - 1)) for step in range(_CANDIDATES)]
 
 
 def _starts(inside, sizes, last_use, stop, bound):
