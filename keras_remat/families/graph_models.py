@@ -8,13 +8,14 @@ stands for it in the new one. Inputs, targets, sample weights and variables are 
 
 import tensorflow as tf
 
-from keras_remat.families import places, wrapping
+from keras_remat.errors import RematError
+from keras_remat.families import graph_parts, places, wrapping
 from keras_remat.families.base import Call
 from keras_remat.replay import graph as replay_graph
 from keras_remat.replay import rebuild, subgraph
 
-SEGMENTS = "_keras_remat_segments"  # on a model: how it is to be run
-_REPLACED = "_keras_remat_replaced"  # on a model: what was replaced, as (place, old, new)
+_REBUILT = "_keras_remat_rebuilt"  # on a model: (what was replaced, the rebuild)
+_FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 
 def calls(family, model):
@@ -40,70 +41,57 @@ def _keys(tensors):
 
 def output_keys(model):
     """List the keys of a model's outputs."""
-    return list(_keys(model.outputs))
+    return list(_keys(_outputs_as_built(model)))
 
 
-def convert(model, segments):
-    """Note that `model` is to run `segments`; `settle` makes it so."""
-    vars(model)[SEGMENTS] = segments
-
-
-def restore(model):
-    """Note that `model` is to run as it was built; `settle` makes it so."""
-    vars(model).pop(SEGMENTS)
-
-
-def is_converted(model):
-    """True if `model` is to run in segments."""
-    return SEGMENTS in vars(model)
+def _outputs_as_built(model):
+    for place, old, _ in vars(model).get(_REBUILT, ((), None))[0]:
+        if place == places.Place(model, "outputs"):
+            return old
+    return model.outputs
 
 
 def settle(family, model):
-    """Make what Keras holds of the model's graph follow what was noted by `convert` and `restore`."""
-    if _REPLACED in vars(model):
+    """Make what Keras holds of the model's graph follow what was noted on it and the layers in it."""
+    if _REBUILT in vars(model):
         _put_back(family, model)
-    if SEGMENTS in vars(model):
-        _rebuild(family, model, vars(model)[SEGMENTS])
+    if not graph_parts.is_to_be_cut(family, model):
+        return
+    if not getattr(model, "_is_graph_network", False):
+        if getattr(model, "inputs", None):
+            raise RematError(
+                "A subclassed model in graph mode must be converted before it is called first. Received: "
+                "%r, which has been called. Make the model anew and convert it first." % model.name
+            )
+        return
+    _rebuild(family, model)
 
 
-def _rebuild(family, model, segments):
+def _rebuild(family, model):
     graph = model.outputs[0].graph
     phase = [t for t in [family.symbolic_phase()] if isinstance(t, tf.Tensor)]
     work = rebuild.Rebuild(graph, fixed=list(model.inputs) + phase)
-    parts = [work.reach([t.op for t in _made(segment, graph)]) for segment in segments]
-    owner = {op.name: i for i, part in enumerate(parts) for op in part}
-    losses = [[] for _ in segments]
+    parts = graph_parts.parts(family, work, model)
+    owner = {op.name: i for i, part in enumerate(parts) for op in part.ops}
+    losses = [[] for _ in parts]
     for loss in places.losses(family, model, graph):
         found = work.reach([loss.op])
         owners = [owner[o.name] for o in _around(found, loss.op) if o.name in owner]
         if owners:
             last = max(owners)
-            parts[last] = sorted(parts[last] + found, key=lambda op: op._id)
+            parts[last].ops[:] = sorted(parts[last].ops + found, key=lambda op: op._id)
             owner.update((op.name, last) for op in found)
             losses[last].append(loss)
     total = places.total_loss(model)
     tail = work.reach([total.op]) if total is not None else []
-    owner.update((op.name, len(segments)) for op in tail)
+    owner.update((op.name, len(parts)) for op in tail)
     read = {subgraph.key(t) for t in model.outputs}
-    for i, segment in enumerate(segments):
-        work.copy(parts[i], repeatable=segment.is_block)
-        if segment.is_block:
-            outputs = _crossing(parts[i], i, owner, read | {subgraph.key(t) for t in losses[i]})
-            with graph.as_default():
-                _recompute(work, outputs, parts[i])
+    for i, part in enumerate(parts):
+        work.copy(part.ops, repeatable=part.is_block)
+        if part.is_block:
+            _recompute(work, _crossing(part.ops, i, owner, read | set(_keys(losses[i]))), part.ops)
     work.copy(tail, repeatable=False)
     _replace(family, model, work)
-
-
-def _made(segment, graph):
-    """List the tensors, masks included, that the calls of a segment put out."""
-    found = []
-    for call in segment.calls:
-        tensors = tf.nest.flatten(call.node.output_tensors)
-        masks = tf.nest.flatten(getattr(call.node, "output_masks", None))
-        masks += [getattr(t, "_keras_mask", None) for t in tensors]
-        found += [t for t in tensors + masks if isinstance(t, tf.Tensor) and t.graph is graph]
-    return found
 
 
 def _around(found, op):
@@ -112,7 +100,7 @@ def _around(found, op):
 
 
 def _crossing(part, number, owner, read):
-    """List the tensors of a segment that are read after it and that a gradient may go through."""
+    """List the tensors of a part that are read after it and that a gradient may go through."""
     return [
         t
         for op in part
@@ -125,8 +113,9 @@ def _crossing(part, number, owner, read):
 def _recompute(work, outputs, part):
     if outputs:
         names = {work.operation(op).name for op in part}
-        results = replay_graph.recompute([work.tensor(t) for t in outputs], [], names)
-        work.tensors.update(zip(map(subgraph.key, outputs), results))
+        with work.graph.as_default():
+            results = replay_graph.recompute([work.tensor(t) for t in outputs], [], names)
+        work.replace(outputs, results)
 
 
 def _replace(family, model, work):
@@ -138,25 +127,69 @@ def _replace(family, model, work):
         if new is not old:
             place.put(new)
             replaced.append((place, old, new))
-    vars(model)[_REPLACED] = replaced
+    vars(model)[_REBUILT] = (replaced, work)
+    _keep_callable(model)
 
 
 def _put_back(family, model):
-    for place, old, new in vars(model).pop(_REPLACED):
-        if place.get() is new:
+    """Put everything back; what was compiled on the rebuilt outputs is rebuilt on the old ones."""
+    replaced, work = vars(model).pop(_REBUILT)
+    _RunsAsBuilt.end(model)
+    for place, old, new in replaced:
+        if place.is_there() and place.get() is new:
             place.put(old)
-    # What was compiled since then reads the replaced outputs: rebuild it on the old ones.
-    # (see places.translated)
+    back = work.reversed()
+    for place in places.all_of(family, model):
+        old = place.get()
+        new = places.translated(old, back)
+        if new is not old:
+            place.put(new)
+
+
+def _keep_callable(model):
+    """Keras walks the nodes, which are those of the plain model, to call the model on other inputs."""
+    _RunsAsBuilt.begin(model, _outputs_as_built(model))
+
+
+class _RunsAsBuilt:
+    """An instance's `run_internal_graph` that sees the outputs of the plain model."""
+
+    _NAMES = ("run_internal_graph", "_run_internal_graph")
+
+    @classmethod
+    def begin(cls, model, outputs):
+        """Give `model` such a method."""
+        for name in cls._NAMES:
+            if hasattr(type(model), name):
+                vars(model)[name] = cls._method(model, name, outputs)
+
+    @classmethod
+    def end(cls, model):
+        """Take the method away."""
+        for name in cls._NAMES:
+            vars(model).pop(name, None)
+
+    @staticmethod
+    def _method(model, name, outputs):
+        def run(*args, **kwargs):
+            present = vars(model)["outputs"]
+            vars(model)["outputs"] = outputs
+            try:
+                return getattr(type(model), name)(model, *args, **kwargs)
+            finally:
+                vars(model)["outputs"] = present
+
+        return run
 
 
 def renew_functions(family, model):
     """Drop the functions that Keras made of the old graph; an optimizer's slots keep their values."""
     had_training = getattr(model, "train_function", None) is not None
-    for name in ("train_function", "test_function", "predict_function"):
+    for name in _FUNCTIONS:
         if getattr(model, name, None) is not None:
             setattr(model, name, None)
     optimizer = getattr(model, "optimizer", None)
     if had_training and optimizer is not None and not hasattr(optimizer, "_create_slots"):
-        values = optimizer.get_weights()  # each training function has slots of its own
+        values = optimizer.get_weights()  # each training function makes slots of its own
         family.in_graph(model._make_train_function)
         optimizer.set_weights(values)

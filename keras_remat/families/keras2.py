@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 
-from keras_remat.families import base, graph_models, keras2_layers
+from keras_remat.families import base, graph_models, graph_parts, keras2_layers
 
 
 class Keras2(base.Family):
@@ -65,14 +65,26 @@ class Keras2(base.Family):
     def output_keys(self, model):
         return graph_models.output_keys(model)
 
+    def like_layers(self, model):
+        lists = [v for v in vars(model).values() if isinstance(v, (list, tuple)) and len(v) > 1]
+        alike = [v for v in lists if isinstance(v[0], self.layer_class) and len({type(x) for x in v}) == 1]
+        return [layer for values in alike for layer in values]
+
     def convert(self, model, segments, runtime):
-        graph_models.convert(model, segments)
+        graph_parts.convert(model, segments)
+
+    def convert_layer(self, layer, runtime):
+        graph_parts.convert_layer(self, layer, runtime)
 
     def restore(self, layer):
-        graph_models.restore(layer)
+        graph_parts.restore(layer)
 
     def is_converted(self, layer):
-        return graph_models.is_converted(layer)
+        return graph_parts.is_converted(layer)
+
+    def tensors_inside(self, model, ops, outputs):
+        """Find the tensors of a call of `model` that `ops` compute: a dict from its own tensors' keys, or None."""
+        return graph_parts.marked_tensors(self, model, ops, outputs)
 
     def forget_functions(self, model):
         self.in_graph(graph_models.settle, self, model)

@@ -28,6 +28,12 @@ class Place(NamedTuple):
         """Return what is there."""
         return self.holder[self.key] if isinstance(self.holder, (list, dict)) else vars(self.holder)[self.key]
 
+    def is_there(self):
+        """True if the place still exists."""
+        if isinstance(self.holder, list):
+            return self.key < len(self.holder)
+        return self.key in (self.holder if isinstance(self.holder, dict) else vars(self.holder))
+
     def put(self, value):
         """Put `value` there."""
         if isinstance(self.holder, (list, dict)):

@@ -41,15 +41,8 @@ def run(call, inputs, variables, name):
     randomness = host_random.state()
     with tape_lib.stop_recording(), scopes.opened(scope), _watching() as watched:
         outputs = [tf.identity(t) for t in call(inputs)]
-    block = _Block(
-        call,
-        inputs,
-        _unique([_resource(v) for v in variables() + watched()]),
-        scope,
-        outputs,
-        name,
-        randomness,
-    )
+    used = _unique([_resource(v) for v in variables() + watched()])
+    block = _Block(call, inputs, used, scope, outputs, name, randomness)
     sources = [t for t in inputs if _is_float(t)] + [v.handle for v in block.trainable]
     for variable in block.trainable:
         _variable_accessed(variable)

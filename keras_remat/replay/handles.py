@@ -1,15 +1,16 @@
 """Entry values for the second run of an eager block, without writing to anybody's variable.
 
-Reads of variables happen in C++, by the handle of the Python object, so wrapping Python is not enough.
-For the time of the second run each variable object gets a temporary resource that holds its entry
-value: reads see it, writes are lost with it, and whoever holds the true handle sees no change.
+Reads of variables happen in C++, by the attribute `_handle` of the Python object, so wrapping Python
+functions is not enough. For the time of the second run that attribute gives, on this thread only, the
+handle of a temporary resource that holds the entry value: reads see it, writes are lost with it, and
+other threads and whoever holds the true handle see no change.
 """
 
 import contextlib
 import threading
 
 from tensorflow.python.framework import ops
-from tensorflow.python.ops import gen_resource_variable_ops
+from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
 
 try:  # TensorFlow 2.12+
     from tensorflow.python.eager import record as tape_lib
@@ -17,54 +18,55 @@ except ImportError:
     from tensorflow.python.eager import tape as tape_lib
 
 
-class _Swaps:
-    """Variables whose handles stand for entry values, by the thread that swapped them."""
+class _Overrides(threading.local):
+    """The handles that stand for those of variables on this thread, by the id of the variable."""
 
     def __init__(self):
-        self.condition = threading.Condition()
-        self.owners = {}
-
-    def enter(self, variables):
-        """Wait until no other thread has any of `variables`, then take them."""
-        me = threading.get_ident()
-        keys = [id(v) for v in variables]
-        with self.condition:
-            while any(self.owners.get(k, (me, 0))[0] != me for k in keys):
-                self.condition.wait()
-            for k in keys:
-                self.owners[k] = (me, self.owners.get(k, (me, 0))[1] + 1)
-
-    def leave(self, variables):
-        """Give `variables` back."""
-        with self.condition:
-            for k in [id(v) for v in variables]:
-                owner, count = self.owners.pop(k)
-                if count > 1:
-                    self.owners[k] = (owner, count - 1)
-            self.condition.notify_all()
+        self.handles = {}
 
 
-_SWAPS = _Swaps()
+_OVERRIDES = _Overrides()
+
+
+class _Handle:
+    """The attribute `_handle` of resource variables, which a second run sees differently."""
+
+    def __get__(self, variable, owner=None):
+        if variable is None:
+            return self
+        handle = _OVERRIDES.handles.get(id(variable)) if _OVERRIDES.handles else None
+        if handle is not None:
+            return handle
+        try:
+            return vars(variable)["_handle"]
+        except KeyError:
+            raise AttributeError("_handle") from None
+
+    def __set__(self, variable, handle):
+        vars(variable)["_handle"] = handle
+
+    def __delete__(self, variable):
+        del vars(variable)["_handle"]
+
+
+# The base class is of its own since TensorFlow 1.15.
+_BASE = getattr(resource_variable_ops, "BaseResourceVariable", resource_variable_ops.ResourceVariable)
+_BASE._handle = _Handle()
 
 
 @contextlib.contextmanager
 def standing_in(entries):
-    """Let the variables of `entries` show their entry values through temporary resources."""
-    variables = [v for v, _ in entries]
-    _SWAPS.enter(variables)
+    """Let the variables of `entries` show their entry values, on this thread."""
+    before = _OVERRIDES.handles
+    temporaries = [_temporary(variable._handle, value) for variable, value in entries]
+    _OVERRIDES.handles = dict(before)
+    _OVERRIDES.handles.update((id(v), handle) for (v, _), handle in zip(entries, temporaries))
     try:
-        handles = [v._handle for v in variables]
-        try:
-            for (variable, value), handle in zip(entries, handles):
-                variable._handle = _temporary(handle, value)
-            yield
-        finally:
-            for variable, handle in zip(variables, handles):
-                temporary, variable._handle = variable._handle, handle
-                if temporary is not handle:
-                    gen_resource_variable_ops.destroy_resource_op(temporary, ignore_lookup_error=True)
+        yield
     finally:
-        _SWAPS.leave(variables)
+        _OVERRIDES.handles = before
+        for handle in temporaries:
+            gen_resource_variable_ops.destroy_resource_op(handle, ignore_lookup_error=True)
 
 
 def _temporary(handle, value):

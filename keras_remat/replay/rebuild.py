@@ -37,6 +37,28 @@ class Rebuild:
         """Return what stands for the op `old` now."""
         return self.operations.get(old.name, old)
 
+    def replace(self, old, new):
+        """Let the tensors `new` stand for `old` from now on."""
+        self.tensors.update(zip(map(subgraph.key, old), new))
+        self._seen.update(t.op.name for t in new)
+
+    def reversed(self):
+        """Return the rebuild that replaces what is new by what was there before."""
+        back = Rebuild(self.graph)
+        back._seen = set(self._seen)
+        for name, new in self.tensors.items():
+            back.tensors[subgraph.key(new)] = self.graph.get_tensor_by_name(name)
+        for name, new in self.operations.items():
+            back.operations[new.name] = self.graph.get_operation_by_name(name)
+        return back
+
+    def peek(self, targets):
+        """List what `reach` would, without noting that it did."""
+        seen = set(self._seen)
+        found = self.reach(targets)
+        self._seen = seen
+        return found
+
     def reach(self, targets):
         """List the ops that compute `targets` (ops) and that no call listed before, in order of making."""
         found, pending = [], list(targets)
@@ -77,6 +99,7 @@ class Rebuild:
         # An op that gives no tensor cannot be named to the import.
         twin._add_control_inputs([self.operation(o) for o in op.control_inputs if o.name not in changed])
         self.operations[op.name] = twin
+        self._seen.add(twin.name)
         subgraph.finish(op, twin)
         self.tensors.update((subgraph.key(old), new) for old, new in zip(op.outputs, twin.outputs))
 

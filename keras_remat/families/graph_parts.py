@@ -1,0 +1,123 @@
+"""Which layers and models of a graph-building Keras are to be cut, and where that cuts the graph's ops.
+
+`convert` and `convert_layer` only note what is wanted: the graph is rebuilt when all is noted. A model inside
+a model is cut by what was noted on it, in each of its calls.
+"""
+
+from typing import Any, List, NamedTuple
+
+import tensorflow as tf
+
+from keras_remat.families import wrapping
+from keras_remat.families.base import Segment
+from keras_remat.replay import subgraph
+
+_SEGMENTS = "_keras_remat_segments"  # on a model: its segments
+_CALL = "_keras_remat_plain_call"  # on a layer: the `call` that the instance had before, None if the class's
+
+
+class Part(NamedTuple):
+    """Ops that compute consecutive calls; if `is_block`, they become one recomputed block."""
+
+    ops: List[Any]
+    is_block: bool
+
+
+def convert(model, segments):
+    """Note that `model` is to run `segments`."""
+    vars(model)[_SEGMENTS] = segments
+
+
+def convert_layer(family, layer, runtime):
+    """Note that each call of `layer` is to be a block, and make coming calls so."""
+    plain = layer.call
+
+    def call(*args, **kwargs):
+        return runtime.call(layer.name, plain, (layer,), family, args, kwargs)
+
+    vars(layer)[_CALL] = vars(layer).get("call")
+    vars(layer)["call"] = wrapping.with_signature_of(call, plain)
+
+
+def restore(layer):
+    """Undo `convert` and `convert_layer`."""
+    vars(layer).pop(_SEGMENTS, None)
+    if _CALL in vars(layer):
+        before = vars(layer).pop(_CALL)
+        if before is None:
+            del vars(layer)["call"]
+        else:
+            vars(layer)["call"] = before
+
+
+def is_converted(layer):
+    """True if something is noted on `layer` itself."""
+    return _SEGMENTS in vars(layer) or _CALL in vars(layer)
+
+
+def is_to_be_cut(family, model):
+    """True if something is noted on a model or on a layer in it."""
+    return any(is_converted(layer) for layer in family.sublayers(model))
+
+
+def parts(family, work, model):
+    """List the parts of a model's graph; `work` is the rebuild that finds the ops."""
+    found = []
+    _add_parts(family, work, model, None, found)
+    return found
+
+
+def _add_parts(family, work, model, tensors, found):
+    """Add the parts of one call of `model`: `tensors` maps keys to its tensors, None for the model's own."""
+    for segment in _segments(family, model):
+        outputs = [t for call in segment.calls for t in _tensors_of(call, tensors)]
+        layer = segment.calls[0].layer
+        if not segment.is_block and family.is_model(layer) and is_to_be_cut(family, layer):
+            inside = family.tensors_inside(layer, work.peek([t.op for t in outputs]), outputs)
+            if inside is not None:
+                _add_parts(family, work, layer, inside, found)
+        masks = [m for call in segment.calls for m in _masks_of(call)] if tensors is None else []
+        found.append(Part(work.reach([t.op for t in outputs + masks]), segment.is_block))
+
+
+def _segments(family, model):
+    if _SEGMENTS in vars(model):
+        return vars(model)[_SEGMENTS]
+    calls = family.calls(model)
+    return [Segment((c,), c.inputs, c.outputs, _CALL in vars(c.layer)) for c in calls]
+
+
+def _tensors_of(call, tensors):
+    if tensors is None:
+        return tf.nest.flatten(call.node.output_tensors)
+    return [tensors[key] for key in call.outputs]
+
+
+def _masks_of(call):
+    masks = tf.nest.flatten(getattr(call.node, "output_masks", None))
+    masks += [getattr(t, "_keras_mask", None) for t in tf.nest.flatten(call.node.output_tensors)]
+    return [m for m in masks if isinstance(m, tf.Tensor)]
+
+
+def marked_tensors(family, model, ops, outputs):
+    """Find the tensors of one call of `model` by the shapes that Keras 2.3.1 notes on them, in order.
+
+    Returns:
+      dict from keys of the model's own tensors to those of this call; None if they cannot be told apart.
+    """
+    marked = [t for op in ops for t in op.outputs if getattr(t, "_keras_shape", None) is not None]
+    own = _own_tensors(family, model)
+    if len(marked) != len(own) or [id(t) for t in marked[-len(outputs) :]] != [id(t) for t in outputs]:
+        return None
+    if any(a.shape.ndims != b.shape.ndims or a.dtype != b.dtype for a, b in zip(marked, own)):
+        return None
+    return {subgraph.key(a): b for a, b in zip(own, marked)}
+
+
+def _own_tensors(family, model):
+    """List what the calls in a model put out, in the order in which it makes them, each once."""
+    found = {}
+    for call in family.calls(model):
+        for t in tf.nest.flatten(call.node.output_tensors):
+            found.setdefault(subgraph.key(t), t)
+    return list(found.values())
