@@ -94,7 +94,10 @@ def _block(call, owner):
 
 def _held(function):
     """List what a function finds in its closure and in global variables, and in lists there."""
-    found = inspect.getclosurevars(function)
+    try:
+        found = inspect.getclosurevars(function)
+    except (TypeError, ValueError):  # no function of Python's, or one with a name that is not bound yet
+        return
     for value in [*found.nonlocals.values(), *found.globals.values()]:
         if isinstance(value, (list, tuple)):
             yield from value

@@ -7,9 +7,9 @@ from tensorflow.python.framework import func_graph
 
 from keras_remat.errors import RematError
 from keras_remat.replay import eager, graph
-from keras_remat.replay import ops as _install  # noqa: F401  wraps TensorFlow's ops once
+from keras_remat.replay import function_calls, variable_ops  # noqa: F401  they wrap TensorFlow's functions
 from keras_remat.replay import scope as scopes
-from keras_remat.replay.ops import recording  # noqa: F401
+from keras_remat.replay.random_ops import recording  # noqa: F401
 
 try:  # TensorFlow 2.12+
     from tensorflow.python.eager import record as tape_lib

@@ -6,7 +6,8 @@ import importlib
 import tensorflow as tf
 
 from keras_remat.families import base, tf_keras_layers, tf_keras_models
-from keras_remat.replay import autograph, ops
+from keras_remat.replay import autograph
+from keras_remat.replay.wrapping import kept, wrap
 
 
 class TFKeras(base.Family):
@@ -21,7 +22,7 @@ class TFKeras(base.Family):
         # Since TensorFlow 2.9 each call of a random layer moves a seed that is kept in Python.
         generator = getattr(self.module("backend"), "RandomGenerator", None)
         if hasattr(generator, "make_legacy_seed"):
-            ops.wrap(generator, "make_legacy_seed", ops.kept)
+            wrap(generator, "make_legacy_seed", kept)
 
     def module(self, name):
         """Import a module of this Keras."""

@@ -3,11 +3,12 @@
 Random ops in branches take their seeds, and reads of variables their values, as inputs of the function.
 """
 
-from keras_remat.replay import subgraph
-from keras_remat.replay.ops import draw_seed
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import dtypes, function_def_to_graph
 from tensorflow.python.ops import control_flow_util_v2
+
+from keras_remat.replay import subgraph
+from keras_remat.replay.random_ops import draw_seed
 
 TWINS = {
     "RandomUniform": "StatelessRandomUniform",
@@ -38,11 +39,11 @@ class _Rewrite:
         self.attrs, self.first, self.types = _KINDS[kind]
         names = [op.get_attr(attr).name for attr in self.attrs]
         self.definitions = [_copy(subgraph.definition(subgraph.find_function(op.graph, n))) for n in names]
-        self.randoms = [
-            n for d in self.definitions for n in d.node_def if n.op in TWINS and kind == "If"
-        ]
+        self.randoms = [n for d in self.definitions for n in d.node_def if n.op in TWINS and kind == "If"]
         self.lifted = [
-            i for i, t in enumerate(op.inputs[self.first :]) if t.dtype.base_dtype.name == "resource" and self._is_read(i)
+            i
+            for i, t in enumerate(op.inputs[self.first :])
+            if t.dtype.base_dtype.name == "resource" and self._is_read(i)
         ]
 
     def is_needed(self):
@@ -51,7 +52,9 @@ class _Rewrite:
 
     def _is_read(self, i):
         """True if the functions do nothing with their input `i` but read it, and pass it on in a loop."""
-        return any(_users(d, i)[0] for d in self.definitions) and all(self._is_read_in(d, i) for d in self.definitions)
+        return any(_users(d, i)[0] for d in self.definitions) and all(
+            self._is_read_in(d, i) for d in self.definitions
+        )
 
     def _is_read_in(self, definition, i):
         reads, passes, others = _users(definition, i)

@@ -12,7 +12,8 @@ from tensorflow.python.framework import importer, ops
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from keras_remat.replay import control_flow, functions, lifting, subgraph
-from keras_remat.replay.ops import draw_seed
+from keras_remat.replay.random_ops import draw_seed
+
 
 class Rebuild:
     """What has been replaced in a graph: tensors and ops, by name.
