@@ -27,7 +27,7 @@ LAYERS = {
     "norm": lambda L: L.BatchNormalization(momentum=0.7),
     "layer norm": lambda L: L.LayerNormalization(),
     "lstm": lambda L: L.LSTM(4),
-    "dropout": lambda L: L.Dropout(0.5, seed=3),
+    "lstm with dropout": lambda L: L.LSTM(4, dropout=0.4, recurrent_dropout=0.4),
 }
 
 
