@@ -154,12 +154,8 @@ def draw(results, path):
             times, sizes = zip(*result["points"])
             megabytes = [size / heap.MB for size in sizes]
             label = f"{variant}: {result['peak_bytes'] / heap.MB:.0f} MB"
-            panel.fill_between(
-                times, megabytes, step="post", color=colors[variant], alpha=0.25, linewidth=0
-            )
-            panel.step(
-                times, megabytes, where="post", color=colors[variant], linewidth=1, label=label
-            )
+            panel.fill_between(times, megabytes, step="post", color=colors[variant], alpha=0.25, linewidth=0)
+            panel.step(times, megabytes, where="post", color=colors[variant], linewidth=1, label=label)
         panel.set(title=variants["plain"]["title"], xlabel="time in one training step, s")
         panel.set_ylim(bottom=0)
         panel.spines[["top", "right"]].set_visible(False)

@@ -72,9 +72,7 @@ def batches(size):
 def main():
     quick = "--quick" in sys.argv
     model = recompute_all(classifier())
-    model.fit_generator(
-        batches(16), steps_per_epoch=4 if quick else 60, epochs=1 if quick else 5, verbose=2
-    )
+    model.fit_generator(batches(16), steps_per_epoch=4 if quick else 60, epochs=1 if quick else 5, verbose=2)
 
 
 if __name__ == "__main__":
