@@ -9,6 +9,7 @@ from keras_remat import engine
 from keras_remat.errors import RematError, UnsupportedFamilyError
 from keras_remat.families import family_of, function_family
 from keras_remat.families.wrapping import with_signature_of
+from keras_remat.replay.captured import captured
 from keras_remat.replay.marks import unconverted
 
 _LOGGER = logging.getLogger("keras_remat")
@@ -84,24 +85,12 @@ def _owner(call, args):
 
 
 def _block(call, owner):
-    layers = [value for value in (owner, *_held(call)) if _is_layer(value)]
+    layers = [value for value in (owner, *captured(call)) if _is_layer(value)]
     family = family_of(layers[0]) if layers else function_family()
     if owner is not None and not hasattr(call, "__self__"):
         call = types.MethodType(call, owner)
     name = getattr(owner, "name", None) or getattr(call, "__name__", "function")
     return engine.Block(name, family.convertible(call, owner), layers, family)
-
-
-def _held(function):
-    """List what a function finds in its closure and in global variables, and in lists there."""
-    try:
-        found = inspect.getclosurevars(function)
-    except (TypeError, ValueError):  # no function of Python's, or one with a name that is not bound yet
-        return
-    for value in [*found.nonlocals.values(), *found.globals.values()]:
-        if isinstance(value, (list, tuple)):
-            yield from value
-        yield value
 
 
 def _is_layer(value):

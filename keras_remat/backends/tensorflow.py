@@ -1,14 +1,12 @@
 """TensorFlow: eager blocks run twice, blocks in graphs are copied by their gradient."""
 
-import inspect
-
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
 from keras_remat.errors import RematError
-from keras_remat.replay import eager, graph
-from keras_remat.replay import function_calls, variable_ops  # noqa: F401  they wrap TensorFlow's functions
+from keras_remat.replay import eager, function_calls, graph, variable_ops  # noqa: F401  they wrap TensorFlow's functions
 from keras_remat.replay import scope as scopes
+from keras_remat.replay.captured import captured, leaves_of
 from keras_remat.replay.random_ops import recording  # noqa: F401
 
 try:  # TensorFlow 2.12+
@@ -34,7 +32,7 @@ def may_differentiate(is_inference):
     return not (is_inference and isinstance(tf.compat.v1.get_default_graph(), func_graph.FuncGraph))
 
 
-def check_captured(functions, objects, name):
+def checkcaptured(functions, objects, name):
     """Raise if an eager block finds a tensor elsewhere than in its arguments that has a gradient.
 
     Such a tensor may be held by one of the block's `functions` (in a closure or global variable) or be
@@ -42,8 +40,8 @@ def check_captured(functions, objects, name):
     """
     if not tf.executing_eagerly():
         return
-    values = [value for function in functions for value in _captured(function)]
-    values += [value for held in objects for value in _leaves(vars(held).values())]
+    values = [value for function in functions for value in captured(function)]
+    values += [value for held in objects for value in leaves_of(vars(held).values())]
     for value in values:
         if is_tensor(value) and _is_watched([value]):
             raise RematError(
@@ -52,29 +50,6 @@ def check_captured(functions, objects, name):
                 "tensor as an "
                 "argument."
             )
-
-
-def _captured(function):
-    if not (inspect.isfunction(function) or inspect.ismethod(function)):
-        return []
-    found = inspect.getclosurevars(function)
-    return _leaves([*found.nonlocals.values(), *found.globals.values()])
-
-
-_MANY = 1000  # values in a list from which on it is data, not a handful of tensors
-
-
-def _leaves(values):
-    """List `values` and what is in those that are lists, tuples or dicts."""
-    found = []
-    for value in values:
-        if isinstance(value, dict):
-            value = list(value.values())
-        if isinstance(value, (list, tuple)):
-            found.extend(value if len(value) < _MANY else ())
-        else:
-            found.append(value)
-    return found
 
 
 def run(call, inputs, variables, name):

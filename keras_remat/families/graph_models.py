@@ -74,9 +74,10 @@ def _rebuild(family, model):
     parts = graph_parts.parts(family, work, model)
     owner = {op.name: i for i, part in enumerate(parts) for op in part.ops}
     losses = [[] for _ in parts]
+    fed = {op.name for op in work.behind(model.inputs, [op for part in parts for op in part.ops])}
     for loss in places.losses(family, model, graph):
         found = work.reach([loss.op])
-        owners = [owner[o.name] for o in _around(found, loss.op) if o.name in owner]
+        owners = [owner[o.name] for o in _around(found, loss.op) if o.name in fed]
         if owners:
             last = max(owners)
             parts[last].ops[:] = sorted(parts[last].ops + found, key=lambda op: op._id)

@@ -75,6 +75,16 @@ class Rebuild:
             pending.extend(control_flow.exits(op))
         return sorted(found, key=lambda op: op._id)
 
+    def behind(self, sources, found):
+        """List those of the ops `found` whose results depend on the tensors `sources`."""
+        names = {t.op.name for t in sources}
+        dependent = []
+        for op in sorted(found, key=lambda op: op._id):
+            if any(t.op.name in names for t in op.inputs):
+                names.add(op.name)
+                dependent.append(op)
+        return dependent
+
     def copy(self, found, repeatable):
         """Copy those of the ops `found` that depend on something replaced.
 
