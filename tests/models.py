@@ -6,6 +6,7 @@ The layers that a kit gives out are marked (see `proofs`), so what is proved hol
 import contextlib
 import gc
 import re
+from types import SimpleNamespace
 from typing import Any, Callable, NamedTuple, Tuple
 
 import numpy as np
@@ -47,6 +48,16 @@ class Kit:
         if self.is_marked:
             self._lists.append(mark(self.tf, layer))
         return layer
+
+    def point(self):
+        """A function that marks tensors inside a layer's call."""
+
+        def call(tensor):
+            return tensor
+
+        here = SimpleNamespace(call=call)
+        self.marked(here)
+        return here.call
 
     def head(self):
         """A layer that maps all tensors that it is given to two numbers per sample."""
@@ -122,11 +133,11 @@ def train(target, mode, make, x, convert=None, count=2):
         if mode in ("loop", "fit-eager"):
             kit.take_runs()
         taken += trainer.train(x, y, 1)
+        runs = kit.runs()
         result = Result(taken, get_weights(model), trainer.predict(x))
-        if mode == "loop" or mode == "fit-eager":
-            first, again = _count_eager(kit.runs())
-            return Trained(result, kept, first, again, None)
-        return Trained(result, *_look_into_graph(_forward_marks(target, model, kit.runs())))
+        if mode in ("loop", "fit-eager"):
+            return Trained(result, kept, *_count_eager(runs), None)
+        return Trained(result, *_look_into_graph(_forward_marks(target, model, runs)))
 
 
 def _count_eager(runs):
@@ -158,7 +169,7 @@ def _look_into_graph(marks):
     return kept, len(marks), again, len(blocks)
 
 
-def prove_model(target, mode, make, x, convert, again=None, unread=0, exact=False):
+def prove_model(target, mode, make, x, convert, again=None, unread=0, exact=False, make_other=None):
     """Show the three proofs for a model.
 
     Args:
@@ -166,7 +177,7 @@ def prove_model(target, mode, make, x, convert, again=None, unread=0, exact=Fals
       unread: how many marks nothing depends on, so that plain autodiff does not keep them.
     """
     plain = _train_plainly(target, mode, make, x)
-    converted = train(target, mode, make, x, convert)
+    converted = train(target, mode, make_other or make, x, convert)
     if exact:
         assert_same_results(plain.result, converted.result, TOLERANCE[mode])
     else:
