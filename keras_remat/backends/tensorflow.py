@@ -32,7 +32,7 @@ def may_differentiate(is_inference):
     return not (is_inference and isinstance(tf.compat.v1.get_default_graph(), func_graph.FuncGraph))
 
 
-def checkcaptured(functions, objects, name):
+def check_captured(functions, objects, name):
     """Raise if an eager block finds a tensor elsewhere than in its arguments that has a gradient.
 
     Such a tensor may be held by one of the block's `functions` (in a closure or global variable) or be
