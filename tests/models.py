@@ -226,14 +226,15 @@ def _train_plainly(target, mode, make, x):
     return _PLAIN[make, mode]
 
 
-def make_chain(kit, count=6):
+def make_chain(kit, count=6, rate=0.4):
     """A Sequential model of dense layers, with state and randomness between."""
     model = kit.Sequential(name="chain")
     model.add(kit.Dense(8, activation="tanh", input_shape=(6,), name="dense_0"))
     for i in range(1, count):
         model.add(kit.Dense(8, activation="tanh", name=f"dense_{i}"))
     model.add(kit.BatchNormalization(momentum=0.7, name="norm"))
-    model.add(kit.Dropout(0.4, seed=3, name="dropout"))
+    if rate:
+        model.add(kit.Dropout(rate, seed=3, name="dropout"))
     model.add(kit.Dense(2, name="output"))
     return model
 
@@ -309,20 +310,21 @@ def make_shared(kit):
 def make_inner(kit, name, rate=0.3):
     """A model for other models."""
     inputs = kit.Input((5,))
-    x = kit.Dense(7, activation="tanh")(inputs)
+    x = kit.Dense(7, activation="tanh", name=f"{name}_first")(inputs)
     x = kit.Dropout(rate, seed=4)(x) if rate else kit.Activation("tanh")(x)
-    y = kit.Dense(5, activation="tanh")(x)
+    y = kit.Dense(5, activation="tanh", name=f"{name}_second")(x)
     return kit.Model(inputs, kit.Add()([inputs, y]), name=name)
 
 
 def make_nested(kit, rate=0.3):
     """Models in a model, one of them called twice, and a Sequential."""
     inputs = kit.Input((6,))
-    x = kit.Dense(5, activation="tanh")(inputs)
+    x = kit.Dense(5, activation="tanh", name="first")(inputs)
     shared, once = make_inner(kit, "shared", rate), make_inner(kit, "once", rate)
     x = shared(once(shared(x)))
-    chain = kit.Sequential([kit.Dense(4, input_shape=(5,)), kit.Dense(3, activation="tanh")])
-    return kit.Model(inputs, kit.Dense(2)(chain(x)))
+    layers = [kit.Dense(4, input_shape=(5,), name="a"), kit.Dense(3, activation="tanh", name="b")]
+    x = kit.Sequential(layers, name="inner_chain")(x)
+    return kit.Model(inputs, kit.Dense(2, name="last")(x))
 
 
 def make_plain_nest(kit):

@@ -318,7 +318,7 @@ def test_autograph(target, mode, tf):
             assert_same("autograph", *numbers, tolerance=1e-6)
 
 
-@pytest.mark.modes("loop", "function", "fit", "fit-eager")
+@pytest.mark.modes("loop", "function", "fit-eager")
 def test_autograph_in_a_layer(target, mode):
     def make(decorate):
         def make_with(kit):
