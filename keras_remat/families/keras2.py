@@ -3,10 +3,11 @@
 import contextlib
 import importlib
 
-from keras_remat.families import base, graph_models, graph_parts, keras2_layers
+from keras_remat.families import base, graph_parts, keras2_layers
+from keras_remat.families.graph_family import GraphConversion
 
 
-class Keras2(base.Family):
+class Keras2(GraphConversion, base.Family):
     """Keras up to 2.3.1, which builds a graph once and runs it in sessions or, on TensorFlow 2, functions."""
 
     def module(self, name):
@@ -53,45 +54,20 @@ class Keras2(base.Family):
         return contextlib.nullcontext()
 
     def symbolic_phase(self):
-        """Return the tensor that tells training from prediction."""
         return self.module("backend").learning_phase()
 
     def is_model(self, layer):
         return isinstance(layer, self.module("engine.training").Model)
-
-    def calls(self, model):
-        return graph_models.calls(self, model)
-
-    def output_keys(self, model):
-        return graph_models.output_keys(model)
 
     def like_layers(self, model):
         lists = [v for v in vars(model).values() if isinstance(v, (list, tuple)) and len(v) > 1]
         alike = [v for v in lists if isinstance(v[0], self.layer_class) and len({type(x) for x in v}) == 1]
         return [layer for values in alike for layer in values]
 
-    def convert(self, model, segments, runtime):
-        graph_parts.convert(model, segments)
-
-    def convert_layer(self, layer, runtime):
-        graph_parts.convert_layer(self, layer, runtime)
-
-    def restore(self, layer):
-        graph_parts.restore(layer)
-
-    def is_converted(self, layer):
-        return graph_parts.is_converted(layer)
-
     def tensors_inside(self, model, ops, outputs):
-        """Find the tensors of a call of `model` that `ops` compute: a dict from its own tensors' keys, or None."""
         return graph_parts.marked_tensors(self, model, ops, outputs)
 
-    def forget_functions(self, model):
-        self.in_graph(graph_models.settle, self, model)
-        graph_models.renew_functions(self, model)
-
     def in_graph(self, function, *args):
-        """Call `function` where Keras builds its graph."""
         return self.module("backend").symbolic(function)(*args)
 
     def convertible(self, function, layer):

@@ -9,13 +9,18 @@ other threads and whoever holds the true handle see no change.
 import contextlib
 import threading
 
-from tensorflow.python.framework import ops
+from tensorflow.python.eager import context
 from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
 
 try:  # TensorFlow 2.12+
     from tensorflow.python.eager import record as tape_lib
 except ImportError:
     from tensorflow.python.eager import tape as tape_lib
+
+# The name under which each handle is a resource of its own, as eager variables have it.
+_anonymous = getattr(context, "anonymous_name", None)
+if _anonymous is None:  # up to TensorFlow 2.4
+    _anonymous = context.shared_name
 
 
 class _Overrides(threading.local):
@@ -71,8 +76,9 @@ def standing_in(entries):
 
 def _temporary(handle, value):
     """Make a resource that holds `value`, and that tapes of the caller see as `handle`."""
+    # A name that is new each time would make a kernel each time, which TensorFlow keeps.
     temporary = gen_resource_variable_ops.var_handle_op(
-        dtype=value.dtype, shape=value.shape, shared_name=f"keras_remat_{ops.uid()}"
+        dtype=value.dtype, shape=value.shape, shared_name=_anonymous()
     )
     temporary._handle_data = handle._handle_data
     gen_resource_variable_ops.assign_variable_op(temporary, value)

@@ -1,0 +1,41 @@
+"""What a family answers about conversion if its Keras builds a graph when a model is made."""
+
+from keras_remat.families import graph_models, graph_parts
+
+
+class GraphConversion:
+    """Mixed into a `Family`: what is asked for is noted first, then the graph is rebuilt accordingly."""
+
+    def calls(self, model):
+        return graph_models.calls(self, model)
+
+    def output_keys(self, model):
+        return graph_models.output_keys(model)
+
+    def convert(self, model, segments, runtime):
+        graph_parts.convert(model, segments)
+
+    def convert_layer(self, layer, runtime):
+        graph_parts.convert_layer(self, layer, runtime)
+
+    def restore(self, layer):
+        graph_parts.restore(layer)
+
+    def is_converted(self, layer):
+        return graph_parts.is_converted(layer)
+
+    def forget_functions(self, model):
+        self.in_graph(graph_models.settle, self, model)
+        graph_models.renew_functions(self, model)
+
+    def in_graph(self, function, *args):
+        """Call `function` where Keras builds its graph."""
+        raise NotImplementedError
+
+    def symbolic_phase(self):
+        """Return the tensor that tells training from prediction, or a number."""
+        raise NotImplementedError
+
+    def tensors_inside(self, model, ops, outputs):
+        """Find the tensors of a call of `model` that `ops` compute: a dict from its own tensors' keys, or None."""
+        raise NotImplementedError
