@@ -58,10 +58,16 @@ def pivot(context):
 
 
 def leaves(op, kept):
-    """True if `op` carries a value out of one of the branches or loops in `kept`."""
-    if not kept or _within(op._get_control_flow_context(), kept):
-        return False
-    return any(_within(t.op._get_control_flow_context(), kept) for t in op.inputs)
+    """True if `op` carries a value out of one of the branches or loops in `kept`.
+
+    That is the Exit of a loop, which is part of it, and the Merge after two branches, which is not.
+    """
+    context = op._get_control_flow_context()
+    if op.type == "Exit":
+        return _within(context, kept) and not _within(context.outer_context, kept)
+    return not _within(context, kept) and any(
+        _within(t.op._get_control_flow_context(), kept) for t in op.inputs if t.op.type != "Exit"
+    )
 
 
 def around_conditions(context, last):
