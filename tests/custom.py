@@ -2,11 +2,12 @@
 
 
 def make_layer(keras, call, size=6, **weights):
-    """A layer with a square `kernel` of `size`, further weights by name and shape, and that `call`."""
+    """A layer with that `call`, a square `kernel` of `size`, if any, and further weights by shape."""
+    shapes = dict(weights, kernel=(size, size)) if size else weights
 
     class Custom(keras.layers.Layer):
         def build(self, input_shape):
-            for name, shape in dict(weights, kernel=(size, size)).items():
+            for name, shape in shapes.items():
                 weight = self.add_weight(
                     name=name, shape=shape, dtype="float32", initializer="glorot_uniform"
                 )

@@ -25,24 +25,33 @@ def _call_plainly():
 
 
 def _draw_again():
-    """The second run draws new random numbers."""
+    """The second run draws other random numbers."""
     from keras_remat.replay import scope, subgraph
 
-    noted, repeatable = scope.noted, subgraph._repeatable
+    noted, find_boundary, copy_tensors = scope.noted, subgraph.find_boundary, subgraph.copy_tensors
+    drawn = set()
 
     def draw(what, make, depth=None):
         value = noted(what, make, depth)
         return make() if scope.is_replaying() else value
 
-    scope.noted = draw
-    subgraph._repeatable = lambda op, kept: op.type.startswith("Random") or repeatable(op, kept)
+    def find(*args):
+        found = find_boundary(*args)
+        drawn.update(subgraph.key(t) for t in found if t.op.type.startswith("Random"))
+        return found
+
+    def copy(outputs, feeds, *args):
+        feeds = {name: leaf + 1 if name in drawn else leaf for name, leaf in feeds.items()}
+        return copy_tensors(outputs, feeds, *args)
+
+    scope.noted, subgraph.find_boundary, subgraph.copy_tensors = draw, find, copy
 
 
 def _forget_state():
     """The second run sees the state that the first one left behind."""
     from keras_remat.replay import eager
 
-    eager.handles.standing_in = lambda entries: contextlib.suppress()
+    eager.handles.standing_in = lambda entries: contextlib.ExitStack()
 
 
 class Mutant(NamedTuple):

@@ -42,33 +42,43 @@ def test_none_and_flags(prove, keras, tf):
 
 
 def test_bool_and_int_tensors(prove, keras, tf):
-    def call(self, inputs, keep, order):
+    def call(self, inputs, keep=None, order=None):
         outputs = tf.matmul(inputs, self.kernel)
         return tf.gather(tf.where(keep, outputs, tf.zeros_like(outputs)), order)
 
+    def use(layer, a, keep, order):
+        return layer(a, keep=keep, order=order)
+
     keep = ints(4, 6, high=2) > 0
     order = ints(4, high=4)
-    prove(lambda: make_layer(keras, call), A, keep, order, call=lambda f, *x: f(*x), subclass=True)
+    prove(lambda: make_layer(keras, call), A, keep, order, call=use, subclass=True)
 
 
-def test_nested_inputs(prove, keras, tf):
-    def call(self, inputs, more):
-        outputs = tf.matmul(inputs[0], self.kernel) * inputs[1][0]
+def test_nested_arguments(prove, keras, tf):
+    def call(self, inputs, more=None):
+        outputs = tf.matmul(inputs, self.kernel) * more["pair"][0]
         return outputs + more["scale"] * tf.tanh(more["shifts"][0]) - more["shifts"][1]
 
     def use(layer, a, b):
-        return layer([a, (b, None)], more={"scale": b, "shifts": [a, 2.0]})
+        return layer(a, more={"scale": b, "shifts": [a, 2.0], "pair": (b, None)})
 
     prove(lambda: make_layer(keras, call), A, B, call=use, subclass=True)
 
 
-def test_named_tuples(prove, keras, tf):
+def test_nested_inputs(prove, keras, tf):
     def call(self, inputs):
-        left = tf.matmul(inputs.left, self.kernel)
-        return Pair(left=left, right=inputs.right * left)
+        return tf.matmul(inputs[0], self.kernel) * inputs[1][0] + inputs[1][1]
+
+    prove(lambda: make_layer(keras, call), A, B, call=lambda f, a, b: f([a, (b, a)]), subclass=True)
+
+
+def test_named_tuples(prove, keras, tf):
+    def call(self, inputs, pair=None):
+        left = tf.matmul(inputs, self.kernel) - pair.left
+        return Pair(left=left, right=pair.right * left)
 
     def use(layer, a, b):
-        outputs = layer(Pair(a, b))
+        outputs = layer(a, pair=Pair(a, b))
         assert isinstance(outputs, Pair)
         return outputs.left - outputs.right
 
@@ -144,7 +154,7 @@ def test_no_floating_input(prove, keras, tf):
 
 
 def test_no_weight(prove, keras, tf):
-    prove(lambda: keras.layers.Lambda(lambda x: tf.tanh(x * x)), A)
+    prove(lambda: make_layer(keras, lambda self, x: tf.tanh(x * x), size=None), A)
 
 
 def test_tensors_from_outside(prove, keras, tf):
@@ -174,7 +184,7 @@ def test_unused_weight_has_no_gradient(prove, keras, tf):
 
 def test_frozen_weights(prove, L):
     def make():
-        layer = L.Dense(6, "tanh")
+        layer = L.Dense(6, activation="tanh")
         layer.trainable = False
         return layer
 

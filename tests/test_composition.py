@@ -23,7 +23,8 @@ def make_block(keras, wrap=lambda layer: layer):
 
     block = make_layer(keras, call)
     block.inner = [
-        wrap(layer) for layer in (L.Dense(6, "tanh"), L.BatchNormalization(), L.Dropout(0.4, seed=2))
+        wrap(layer)
+        for layer in (L.Dense(6, activation="tanh"), L.BatchNormalization(), L.Dropout(0.4, seed=2))
     ]
     return block
 
@@ -51,7 +52,9 @@ def test_only_inner_layers_wrapped(prove, keras):
 
 
 def test_wrapper_in_wrapper(prove, L):
-    prove(lambda: L.Dense(6, "tanh"), X, wrap=lambda layer: Recompute(Recompute(layer)), again=False)
+    prove(
+        lambda: L.Dense(6, activation="tanh"), X, wrap=lambda layer: Recompute(Recompute(layer)), again=False
+    )
 
 
 def test_called_twice(prove, keras):
@@ -60,7 +63,7 @@ def test_called_twice(prove, keras):
 
 def test_two_wrappers_of_one_layer(prove, L):
     prove(
-        lambda: L.Dense(6, "tanh"),
+        lambda: L.Dense(6, activation="tanh"),
         X,
         wrap=lambda layer: [Recompute(layer), Recompute(layer)],
         plain=lambda layer: [layer, layer],
@@ -70,7 +73,7 @@ def test_two_wrappers_of_one_layer(prove, L):
 
 def test_sequential_model(prove, keras, L):
     def make():
-        layers = [L.Dense(6, "tanh"), L.BatchNormalization(), L.Dropout(0.4, seed=2), L.Dense(6)]
+        layers = [L.Dense(6, activation="tanh"), L.BatchNormalization(), L.Dropout(0.4, seed=2), L.Dense(6)]
         return keras.Sequential(layers)
 
     prove(make, X)
@@ -79,7 +82,7 @@ def test_sequential_model(prove, keras, L):
 def test_functional_model(prove, keras, L):
     def make():
         a, b = keras.Input((6,)), keras.Input((6,))
-        shared = L.Dense(6, "tanh")
+        shared = L.Dense(6, activation="tanh")
         c = L.add([shared(a), L.Dropout(0.4, seed=2)(shared(b))])
         return keras.models.Model([a, b], [c, L.concatenate([c, a])])
 
@@ -91,7 +94,7 @@ def test_subclassed_model(prove, keras, L):
     class Inner(keras.Model):
         def __init__(self):
             super().__init__()
-            self.dense, self.drop = L.Dense(6, "tanh"), L.Dropout(0.4, seed=2)
+            self.dense, self.drop = L.Dense(6, activation="tanh"), L.Dropout(0.4, seed=2)
 
         def call(self, inputs, training=None):
             return self.drop(self.dense(inputs), training=training)
@@ -111,7 +114,7 @@ def test_model_that_makes_a_mask(prove, keras, L):
 @pytest.mark.parametrize("name", ["Dense", "BatchNormalization", "Dropout"])
 def test_inside_time_distributed(name, prove, L):
     makers = {
-        "Dense": lambda: L.Dense(6, "tanh"),
+        "Dense": lambda: L.Dense(6, activation="tanh"),
         "BatchNormalization": lambda: L.BatchNormalization(momentum=0.7),
         "Dropout": lambda: L.Dropout(0.4, seed=2),
     }
@@ -126,11 +129,11 @@ def test_inside_rnn(L):
 @pytest.mark.parametrize("segments", ["auto", "sqrt", 1, 2, 9])
 def test_list_of_layers(segments, prove, keras, L):
     def layers(first):
-        rest = [L.BatchNormalization(), L.Dropout(0.4, seed=2), L.Dense(6, "relu"), L.Dense(5)]
+        rest = [L.BatchNormalization(), L.Dropout(0.4, seed=2), L.Dense(6, activation="relu"), L.Dense(5)]
         return [first] + rest
 
     prove(
-        lambda: L.Dense(6, "tanh"),
+        lambda: L.Dense(6, activation="tanh"),
         X,
         wrap=lambda first: RecomputeSequential(layers(first), segments=segments),
         plain=lambda first: keras.Sequential(layers(first)),
@@ -167,7 +170,7 @@ def test_thawed_weights(mode, target, keras, L):
     results = []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
-        layer = L.Dense(6, "tanh", kernel_initializer="ones")
+        layer = L.Dense(6, activation="tanh", kernel_initializer="ones")
         model = keras.Sequential([wrap(layer)])
         x = target.tf.constant(X)
         for trainable in (True, False, True):

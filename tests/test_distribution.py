@@ -29,15 +29,15 @@ def record(layer):
 
 
 def dense(L, l2):
-    return [L.Dense(6, "tanh", activity_regularizer=l2, kernel_regularizer=l2)]
+    return [L.Dense(6, activation="tanh", activity_regularizer=l2, kernel_regularizer=l2)]
 
 
 def norm(L, l2):
-    return [L.Dense(6, "tanh"), L.BatchNormalization(momentum=0.7)]
+    return [L.Dense(6, activation="tanh"), L.BatchNormalization(momentum=0.7)]
 
 
 def dropout(L, l2):
-    return [L.Dense(6, "tanh", activity_regularizer=l2), L.Dropout(0.5, seed=3)]
+    return [L.Dense(6, activation="tanh", activity_regularizer=l2), L.Dropout(0.5, seed=3)]
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -53,7 +53,7 @@ def test_fit(make, grouped, mode, target, keras, L, tf):
         with strategy.scope():
             layers = make(L, keras.regularizers.l2(0.1))
             blocks = [wrap(keras.Sequential(layers))] if grouped else list(map(wrap, layers))
-            model = keras.Sequential([L.Flatten(input_shape=(6,))] + blocks + [L.Dense(2)])
+            model = keras.Sequential([L.Activation("linear", input_shape=(6,))] + blocks + [L.Dense(2)])
             set_weights(model)
             model.compile(target.sgd(), "mse")
         history = model.fit(X, Y, batch_size=8, epochs=3, shuffle=False, verbose=0)

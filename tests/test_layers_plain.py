@@ -8,8 +8,8 @@ pytestmark = pytest.mark.modes("loop", "function", "graph")
 IMAGE, SERIES = floats(2, 6, 6, 3), floats(2, 7, 3)
 
 LAYERS = {
-    "Dense": (lambda L: L.Dense(5, "tanh"), floats(4, 6)),
-    "Dense on a series": (lambda L: L.Dense(5, "relu"), SERIES),
+    "Dense": (lambda L: L.Dense(5, activation="tanh"), floats(4, 6)),
+    "Dense on a series": (lambda L: L.Dense(5, activation="relu"), SERIES),
     "Dense without bias": (lambda L: L.Dense(5, use_bias=False), floats(4, 6)),
     "Activation": (lambda L: L.Activation("softmax"), floats(4, 6)),
     "PReLU": (lambda L: L.PReLU(), floats(4, 6)),

@@ -18,7 +18,7 @@ LAYERS = {
     "RNN of a cell": lambda L: L.RNN(L.SimpleRNNCell(4), return_sequences=True),
     "RNN of cells": lambda L: L.RNN([L.LSTMCell(4), L.GRUCell(3)]),
     "Bidirectional": lambda L: L.Bidirectional(L.LSTM(4, return_sequences=True)),
-    "TimeDistributed": lambda L: L.TimeDistributed(L.Dense(4, "tanh")),
+    "TimeDistributed": lambda L: L.TimeDistributed(L.Dense(4, activation="tanh")),
     "SimpleRNN with dropout": lambda L: L.SimpleRNN(4, **DROPOUT),
     "LSTM with dropout": lambda L: L.LSTM(4, **DROPOUT),
     "GRU with dropout": lambda L: L.GRU(4, dropout=0.4),
@@ -91,6 +91,6 @@ def test_initial_state(name, prove, L):
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
 def test_stateful(name, prove, L):
     def make():
-        return getattr(L, name)(4, stateful=True, recurrent_dropout=0.3)
+        return getattr(L, name)(4, stateful=True, dropout=0.3)
 
     prove(make, SERIES, batch=2)

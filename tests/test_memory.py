@@ -59,8 +59,8 @@ def kept(target, mode, wrap):
     """The positions of the layers of a chain whose inputs are kept."""
     target.reset()
     keras, watch, found = target.keras, Watch(), []
-    layers = [watch(keras.layers.Dense(8, "tanh")) for _ in range(COUNT)]
-    first = keras.layers.Flatten(input_shape=(8,))
+    layers = [watch(keras.layers.Dense(8, activation="tanh")) for _ in range(COUNT)]
+    first = keras.layers.Activation("linear", input_shape=(8,))
     model = keras.Sequential([first] + wrap(layers) + [keras.layers.Dense(2)])
     if not target.is_symbolic:
         watch.__init__()
@@ -104,7 +104,7 @@ def test_nested_blocks_keep_the_outer_input(mode, target):
 def make_chain(target, wrapped):
     keras = target.keras
     target.reset()
-    chain = keras.Sequential([keras.layers.Dense(8, "tanh") for _ in range(3)])
+    chain = keras.Sequential([keras.layers.Dense(8, activation="tanh") for _ in range(3)])
     chain.build((None, 8))
     model = keras.Sequential([Recompute(chain) if wrapped else chain, keras.layers.Dense(2)])
     model.build((None, 8))

@@ -22,7 +22,7 @@ def prove(target, mode):
 
 
 LAYERS = {
-    "dense": lambda L: L.Dense(6, "tanh"),
+    "dense": lambda L: L.Dense(6, activation="tanh"),
     "conv": lambda L: L.Conv1D(6, 5, padding="same"),
     "norm": lambda L: L.BatchNormalization(momentum=0.7),
     "layer norm": lambda L: L.LayerNormalization(),
@@ -43,7 +43,7 @@ def test_global_policy(name, policy, mode, target, prove, L):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_policy_of_one_layer(policy, mode, target, prove, keras, L):
     def make():
-        layers = [L.Dense(6, "tanh"), L.Dense(6, "tanh", dtype=policy), L.Dense(6)]
+        layers = [L.Dense(6, activation="tanh"), L.Dense(6, activation="tanh", dtype=policy), L.Dense(6)]
         return keras.Sequential(layers)
 
     prove(make, X)
@@ -55,7 +55,7 @@ def test_loss_scaling(mode, target, keras, L, tf):
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
         with target.policy("mixed_float16"), recording():
-            model = keras.Sequential([wrap(L.Dense(6, "tanh")), L.Dense(2, dtype="float32")])
+            model = keras.Sequential([wrap(L.Dense(6, activation="tanh")), L.Dense(2, dtype="float32")])
             model.build((None, 8, 6))
             set_weights(model)
             optimizer = keras.mixed_precision.LossScaleOptimizer(target.sgd())

@@ -9,8 +9,8 @@ from keras_remat import Recompute, RecomputeSequential
 
 # A seed and a name of its own for each layer, so that both models are alike.
 LAYERS = {
-    "dense": lambda L, i: L.Dense(6, "tanh"),
-    "relu": lambda L, i: L.Dense(6, "relu"),
+    "dense": lambda L, i: L.Dense(6, activation="tanh"),
+    "relu": lambda L, i: L.Dense(6, activation="relu"),
     "norm": lambda L, i: L.BatchNormalization(momentum=0.7),
     "dropout": lambda L, i: L.Dropout(0.4, seed=i + 1),
     "noise": lambda L, i: L.GaussianNoise(0.3),
@@ -41,7 +41,7 @@ def test_random_stack(target, mode, names, segments, nested):
         return RecomputeSequential(stack, segments=segments)
 
     Prove(target, mode)(
-        lambda: L.Dense(6, "tanh"),
+        lambda: L.Dense(6, activation="tanh"),
         floats(2, 4, 6),
         wrap=wrap,
         plain=lambda first: target.keras.Sequential(layers(first)),

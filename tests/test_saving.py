@@ -21,7 +21,7 @@ def make_model(target, wrap=Recompute):
     """A model of named layers, one of which holds a model."""
     keras, L = target.keras, target.keras.layers
     inputs = keras.Input((6,), name="inputs")
-    x = wrap(L.Dense(6, "tanh", name="first"))(inputs)
+    x = wrap(L.Dense(6, activation="tanh", name="first"))(inputs)
     inner = keras.Sequential(
         [L.Dense(6, name="a", input_shape=(6,)), L.BatchNormalization(name="b")], name="inner"
     )
@@ -111,8 +111,8 @@ def test_config(target):
 
 
 def test_config_of_a_list(target, keras, L):
-    block = RecomputeSequential([L.Dense(3, "tanh"), L.Dense(2)], segments=2, name="block")
-    model = keras.Sequential([L.Flatten(input_shape=(6,)), block])
+    block = RecomputeSequential([L.Dense(3, activation="tanh"), L.Dense(2)], segments=2, name="block")
+    model = keras.Sequential([L.Activation("linear", input_shape=(6,)), block])
     twin = type(model).from_config(model.get_config())
     found = twin.layers[-1]
     assert isinstance(found, RecomputeSequential)

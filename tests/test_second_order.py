@@ -24,10 +24,14 @@ def penalty(tf, block, weights, x):
 
 
 BLOCKS = {
-    "dense": lambda L: [L.Dense(6, "tanh"), L.Dense(3, "sigmoid")],
-    "norm": lambda L: [L.Dense(6, "tanh"), L.LayerNormalization(), L.Dense(3)],
-    "dropout": lambda L: [L.Dense(6, "tanh"), L.Dropout(0.5, seed=3), L.Dense(3, "tanh")],
-    "batch": lambda L: [L.Dense(6, "tanh"), L.BatchNormalization(), L.Dense(3, "tanh")],
+    "dense": lambda L: [L.Dense(6, activation="tanh"), L.Dense(3, activation="sigmoid")],
+    "norm": lambda L: [L.Dense(6, activation="tanh"), L.LayerNormalization(), L.Dense(3)],
+    "dropout": lambda L: [
+        L.Dense(6, activation="tanh"),
+        L.Dropout(0.5, seed=3),
+        L.Dense(3, activation="tanh"),
+    ],
+    "batch": lambda L: [L.Dense(6, activation="tanh"), L.BatchNormalization(), L.Dense(3, activation="tanh")],
 }
 
 
@@ -100,7 +104,7 @@ def test_jacobian(mode, target, keras, L, tf):
     results = []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
-        layer = L.Dense(3, "tanh", kernel_initializer="ones")
+        layer = L.Dense(3, activation="tanh", kernel_initializer="ones")
         block, x = wrap(layer), tf.constant(X[:2] / 3.0)
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(x)

@@ -103,7 +103,7 @@ def test_weights_made_in_the_first_call(mode, target, keras, L, tf):
     class Lazy(keras.layers.Layer):
         def call(self, inputs, training=None):
             if not hasattr(self, "norm"):
-                self.norm, self.dense = L.BatchNormalization(), L.Dense(6, "tanh")
+                self.norm, self.dense = L.BatchNormalization(), L.Dense(6, activation="tanh")
                 self.dropout = L.Dropout(0.5, seed=3)
             return self.dropout(self.dense(self.norm(inputs)), training=training)
 
@@ -125,7 +125,7 @@ def test_weights_changed_before_the_gradient(mode, target, keras, L, tf):
     results = []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
-        model = keras.Sequential([wrap(L.Dense(6, "tanh")), wrap(L.BatchNormalization())])
+        model = keras.Sequential([wrap(L.Dense(6, activation="tanh")), wrap(L.BatchNormalization())])
         model.build((None, 6))
         set_weights(model)
         x = tf.constant(X)
@@ -145,7 +145,7 @@ def test_two_gradients_of_one_tape(mode, target, keras, L, tf):
     results = []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
-        model = keras.Sequential([wrap(L.Dense(6, "tanh")), wrap(L.BatchNormalization())])
+        model = keras.Sequential([wrap(L.Dense(6, activation="tanh")), wrap(L.BatchNormalization())])
         model.build((None, 6))
         set_weights(model)
         with tf.GradientTape(persistent=True) as tape:

@@ -17,7 +17,7 @@ def trace(target, wrap):
     """The ops of a training graph, as dicts."""
     tf, L = target.tf, target.keras.layers
     target.reset()
-    layers = [L.Dense(6, "tanh"), L.BatchNormalization(), L.Dropout(0.5, seed=3)]
+    layers = [L.Dense(6, activation="tanh"), L.BatchNormalization(), L.Dropout(0.5, seed=3)]
 
     def stack(blocks, x):
         for block in blocks:
@@ -92,7 +92,7 @@ def test_context_ends_with_an_exception(target):
 @pytest.mark.modes("loop")
 def test_off_between_the_runs(mode, keras, L, tf):
     """What was recorded is run again, whatever the switch says by then."""
-    layer = Recompute(L.Dense(3, "tanh"))
+    layer = Recompute(L.Dense(3, activation="tanh"))
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(layer(tf.constant(X)))
     with recompute_enabled(False):

@@ -12,7 +12,9 @@ X = floats(8, 6)
 
 
 def make_model(keras, L):
-    model = keras.Sequential([Recompute(L.Dense(6, "tanh")), Recompute(L.BatchNormalization()), L.Dense(2)])
+    model = keras.Sequential(
+        [Recompute(L.Dense(6, activation="tanh")), Recompute(L.BatchNormalization()), L.Dense(2)]
+    )
     model.build((None, 6))
     set_weights(model)
     return model
@@ -59,7 +61,7 @@ def test_two_models(mode, keras, L, tf):
 
 @pytest.mark.modes("loop")
 def test_one_model_that_only_reads(mode, keras, L, tf):
-    layer = Recompute(L.Dense(6, "tanh"))
+    layer = Recompute(L.Dense(6, activation="tanh"))
     layer.build((None, 6))
     x = tf.constant(X)
 
