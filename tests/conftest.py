@@ -83,7 +83,7 @@ def tf(target):
 
 @pytest.fixture
 def prove(target, mode):
-    from proofs import Prove
+    from blocks import Prove
 
     return Prove(target, mode)
 

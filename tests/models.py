@@ -12,6 +12,7 @@ from typing import Any, Callable, NamedTuple, Tuple
 import numpy as np
 import proofs
 import steps
+from blocks import make_head
 from proofs import (
     MARK,
     TOLERANCE,
@@ -21,7 +22,6 @@ from proofs import (
     floats,
     get_weights,
     ints,
-    make_head,
     mark,
 )
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from proofs import Prove, assert_same, floats, set_weights
+from blocks import Prove
+from proofs import assert_same, floats, set_weights
 
 from keras_remat import Recompute
 from keras_remat.backends.tensorflow import recording

@@ -1,9 +1,10 @@
 """Random stacks of layers, cut at random: the numbers are those of the plain stack."""
 
 import pytest
+from blocks import Prove
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from proofs import Prove, floats
+from proofs import floats
 
 from keras_remat import Recompute, RecomputeSequential
 

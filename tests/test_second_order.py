@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from blocks import make_functional
 from custom import make_layer
-from proofs import floats, make_functional, set_weights
+from proofs import floats, set_weights
 
 from keras_remat import Recompute
 from keras_remat.backends.tensorflow import recording

@@ -1,7 +1,8 @@
 """`recompute_enabled`, the variable RECOMPUTE, and that nothing is left of a wrapper when it is off."""
 
 import pytest
-from proofs import floats, make_functional, make_head
+from blocks import make_functional, make_head
+from proofs import floats
 
 from keras_remat import Recompute, is_recomputing, recompute_enabled
 
