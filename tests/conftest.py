@@ -4,6 +4,7 @@ Each test that asks for `mode` runs in all modes that the target has, or in thos
 `modes(...)`. Tests of layers that the target does not have are not collected.
 """
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -29,6 +30,7 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore::FutureWarning")
     config.target = targets.load(config.getoption("--target") or targets.best_name())
     mutation.apply(os.environ.get(mutation.VARIABLE))
+    gc.freeze()  # what was imported stays, so looking for garbage need not look at it
 
 
 def pytest_generate_tests(metafunc):
