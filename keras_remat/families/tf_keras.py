@@ -139,7 +139,16 @@ class TFKeras(base.Family):
     def sublayers(self, layer):
         if hasattr(layer, "_flatten_layers"):  # TensorFlow 2.3+
             return list(layer._flatten_layers())
-        return [layer] + [m for m in layer.submodules if isinstance(m, self.layer_class)]
+        # Not `submodules`, which sorts the layers that a compiled model has as keys.
+        layer_utils = importlib.import_module("tensorflow.python.training.tracking.layer_utils")
+        found, pending = {}, [layer]
+        while pending:
+            layer = pending.pop()
+            if id(layer) not in found:
+                found[id(layer)] = layer
+                inner = getattr(layer, "_layers", None) or []
+                pending.extend(reversed(list(layer_utils.filter_empty_layer_containers(inner))))
+        return list(found.values())
 
     def loss_lists(self, layer):
         lists = [layer._losses]

@@ -4,22 +4,10 @@ import tensorflow as tf
 
 from keras_remat.families.graph_family import GraphConversion
 from keras_remat.families.tf_keras import TFKeras
-from tensorflow.python.training.tracking import layer_utils
 
 
 class TFKerasGraph(GraphConversion, TFKeras):
     """tf.keras that builds the graph of a model when the model is made."""
-
-    def sublayers(self, layer):
-        # Not `submodules`, which sorts the layers that a compiled model has as keys.
-        found, pending = {}, [layer]
-        while pending:
-            layer = pending.pop()
-            if id(layer) not in found:
-                found[id(layer)] = layer
-                inner = getattr(layer, "_layers", None) or []
-                pending.extend(reversed(list(layer_utils.filter_empty_layer_containers(inner))))
-        return list(found.values())
 
     def in_graph(self, function, *args):
         with self.module("backend").get_graph().as_default():
@@ -49,5 +37,3 @@ def _is_made_by(node, names):
 
 def _age(node):
     return min(t.op._id for t in tf.nest.flatten(node.output_tensors))
-
-
