@@ -23,9 +23,7 @@ CI = bool(os.environ.get("CI"))
 
 # pyenv's shims answer only for the versions that are switched on; the interpreters always do.
 PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-os.environ["PATH"] = os.pathsep.join(
-    [*map(str, sorted(PYENV.glob("versions/*/bin"))), os.environ["PATH"]]
-)
+os.environ["PATH"] = os.pathsep.join([*map(str, sorted(PYENV.glob("versions/*/bin"))), os.environ["PATH"]])
 
 nox.needs_version = ">=2026.10"  # the first with requires= and --parallel together
 nox.options.envdir = ENVS
@@ -50,9 +48,7 @@ def newest_python():
 
 def add(name, function, *, python=False, tags=(), requires=()):
     """Register `function` as a session; without `python` it has no environment of its own."""
-    nox.session(
-        function, name=name, python=python, tags=tags, requires=requires, allow_parallel=True
-    )
+    nox.session(function, name=name, python=python, tags=tags, requires=requires, allow_parallel=True)
 
 
 def run_python(session, environment, *args, **env):

@@ -37,5 +37,5 @@ class GraphConversion:
         raise NotImplementedError
 
     def tensors_inside(self, model, ops, outputs):
-        """Find the tensors of a call of `model` that `ops` compute: a dict from its own tensors' keys, or None."""
+        """Find the tensors of a call of `model` that `ops` compute, by the keys of its own; or None."""
         raise NotImplementedError
