@@ -75,9 +75,7 @@ def pages():
             yield str(path.relative_to(ROOT))
 
 
-@pytest.mark.skipif(
-    find_spec("tf_keras") is None, reason="the pages are written for the newest environment"
-)
+@pytest.mark.skipif(find_spec("tf_keras") is None, reason="the pages are written for the newest environment")
 @pytest.mark.parametrize("name", list(pages()))
 def test_blocks_run(name, tmp_path):
     status, output = run_page(program_of((ROOT / name).read_text(encoding="utf-8")), tmp_path)
