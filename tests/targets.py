@@ -6,6 +6,7 @@ Everything that a test would otherwise ask of a version is answered here, by loo
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import random
 from typing import Any, NamedTuple, Tuple
 
@@ -58,6 +59,7 @@ class Target(NamedTuple):
             "saved models": not self.is_symbolic and self.version >= (2, 0),
             "keras files": self.version >= (2, 13),
             "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
+            "compiled fit": "jit_compile" in inspect.signature(keras.Model.compile).parameters,
             "doctests": self.name == "tf_keras",
         }
         return {name for name, is_there in found.items() if is_there}

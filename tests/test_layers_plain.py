@@ -117,3 +117,17 @@ def test_frozen_batch_normalization(prove, L):
         return layer
 
     prove(make, floats(4, 6))
+
+
+@pytest.mark.modes("loop", "function")
+@pytest.mark.parametrize("name", ["BatchNormalization", "Dropout"])
+def test_training_as_a_tensor(name, prove, L, tf):
+    makers = {
+        "BatchNormalization": lambda: L.BatchNormalization(momentum=0.7),
+        "Dropout": lambda: L.Dropout(0.5, seed=3),
+    }
+
+    def call(layer, x):
+        return layer(x, training=tf.reduce_sum(tf.square(x)) >= 0.0)
+
+    prove(makers[name], floats(4, 6), call=call, subclass=True, predict=False)

@@ -6,7 +6,7 @@ Each proof is a test of its own here, so that the mutation check can tell them a
 import numpy as np
 import pytest
 from custom import make_layer
-from proofs import floats
+from proofs import assert_same, floats, get_weights, set_weights
 
 from keras_remat import Recompute
 
@@ -86,3 +86,20 @@ def test_gradients_in_inference_mode(prove, keras, L):
         return block(x, training=False)
 
     prove(lambda: L.BatchNormalization(), floats(4, 6), call=call, subclass=True)
+
+
+@pytest.mark.needs("compiled fit")
+@pytest.mark.modes("xla")
+def test_fit_compiled_by_xla(mode, target, keras, L):
+    results = []
+    for wrap in (lambda layer: layer, Recompute):
+        target.reset()
+        layers = [L.Dense(6, activation="tanh", input_shape=(6,)), L.BatchNormalization()]
+        model = keras.Sequential([wrap(keras.Sequential(layers)), L.Dense(2)])
+        model.build((None, 6))
+        set_weights(model)
+        model.compile(target.sgd(), "mse", jit_compile=True)
+        history = model.fit(floats(4, 6), floats(4, 2, seed=1), epochs=3, shuffle=False, verbose=0)
+        results.append(history.history["loss"] + get_weights(model))
+    for plain, wrapped in zip(*results):
+        assert_same("loss or weight", plain, wrapped, 1e-5)
