@@ -41,20 +41,21 @@ def _keys(tensors):
 
 def output_keys(model):
     """List the keys of a model's outputs."""
-    return list(_keys(_outputs_as_built(model)))
-
-
-def _outputs_as_built(model):
-    for place, old, _ in vars(model).get(_REBUILT, ((), None))[0]:
-        if place == places.Place(model, "outputs"):
-            return old
-    return model.outputs
+    return list(_keys(model.outputs))
 
 
 def settle(family, model):
     """Make what Keras holds of the model's graph follow what was noted on it and the layers in it."""
-    if _REBUILT in vars(model):
-        _put_back(family, model)
+    inner = [x for x in family.sublayers(model) if x is not model and _REBUILT in vars(x)]
+    for other in [model] + inner:
+        if _REBUILT in vars(other):
+            _put_back(family, other)
+    _settle_one(family, model)
+    for other in inner:  # converted by itself before
+        _settle_one(family, other)
+
+
+def _settle_one(family, model):
     if not graph_parts.is_to_be_cut(family, model):
         return
     if not getattr(model, "_is_graph_network", False):
@@ -121,7 +122,7 @@ def _recompute(work, outputs, part):
 
 def _replace(family, model, work):
     """Put what was rebuilt in the places of what it stands for; note what was there."""
-    replaced = []
+    replaced = places.replace_outputs(model, work)
     for place in places.all_of(family, model):
         old = place.get()
         new = places.translated(old, work)
@@ -129,13 +130,11 @@ def _replace(family, model, work):
             place.put(new)
             replaced.append((place, old, new))
     vars(model)[_REBUILT] = (replaced, work)
-    _keep_callable(model)
 
 
 def _put_back(family, model):
     """Put everything back; what was compiled on the rebuilt outputs is rebuilt on the old ones."""
     replaced, work = vars(model).pop(_REBUILT)
-    _RunsAsBuilt.end(model)
     for place, old, new in replaced:
         if place.is_there() and place.get() is new:
             place.put(old)
@@ -145,42 +144,6 @@ def _put_back(family, model):
         new = places.translated(old, back)
         if new is not old:
             place.put(new)
-
-
-def _keep_callable(model):
-    """Keras walks the nodes, which are those of the plain model, to call the model on other inputs."""
-    _RunsAsBuilt.begin(model, _outputs_as_built(model))
-
-
-class _RunsAsBuilt:
-    """An instance's `run_internal_graph` that sees the outputs of the plain model."""
-
-    _NAMES = ("run_internal_graph", "_run_internal_graph")
-
-    @classmethod
-    def begin(cls, model, outputs):
-        """Give `model` such a method."""
-        for name in cls._NAMES:
-            if hasattr(type(model), name):
-                vars(model)[name] = cls._method(model, name, outputs)
-
-    @classmethod
-    def end(cls, model):
-        """Take the method away."""
-        for name in cls._NAMES:
-            vars(model).pop(name, None)
-
-    @staticmethod
-    def _method(model, name, outputs):
-        def run(*args, **kwargs):
-            present = vars(model)["outputs"]
-            vars(model)["outputs"] = outputs
-            try:
-                return getattr(type(model), name)(model, *args, **kwargs)
-            finally:
-                vars(model)["outputs"] = present
-
-        return run
 
 
 def renew_functions(family, model):

@@ -79,6 +79,45 @@ def all_of(family, model):
     return found
 
 
+def replace_outputs(model, work):
+    """Put the new outputs in the nodes of the layers that make them, on which other models may be built.
+
+    All other nodes stay those of the plain model, which other models may share.
+
+    Returns:
+      list of (place, old, new).
+    """
+    nodes = [node for depth in model._nodes_by_depth.values() for node in depth]
+    makers = {id(n): n for n in (_node_of(t) for t in model.outputs)}
+    made = {id(t) for n in makers.values() for t in tf.nest.flatten(n.output_tensors)}
+    replaced = []
+    for node in nodes:
+        for name in ("input_tensors", "output_tensors"):
+            old = getattr(node, name)
+            flat = [translated(t, work) if id(t) in made else t for t in tf.nest.flatten(old)]
+            if any(a is not b for a, b in zip(flat, tf.nest.flatten(old))):
+                new = tf.nest.pack_sequence_as(old, flat)
+                Place(node, name).put(new)
+                replaced.append((Place(node, name), old, new))
+                if name == "input_tensors":
+                    _alias(node.outbound_layer, old, new)
+    return replaced
+
+
+def _node_of(tensor):
+    layer, node_index = tensor._keras_history[:2]
+    return layer._inbound_nodes[node_index]
+
+
+def _alias(layer, old, new):
+    """Keras 2.3.1 finds updates and losses by the identity of inputs: let both find them."""
+    before, after = (", ".join(str(abs(id(t))) for t in tf.nest.flatten(x)) for x in (old, new))
+    for name in _DICTS:
+        lists = vars(layer).get(name, {})
+        if before in lists:
+            lists[after] = lists[before]
+
+
 def _with_metrics(family, model):
     layers = {id(layer): layer for layer in family.sublayers(model)}
     metrics = [m for layer in layers.values() for m in getattr(layer, "_metrics", ())]
