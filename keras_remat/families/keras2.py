@@ -5,10 +5,15 @@ import importlib
 
 from keras_remat.families import base, graph_parts, keras2_layers
 from keras_remat.families.graph_family import GraphConversion
+from keras_remat.replay.wrapping import outside, wrap
 
 
 class Keras2(GraphConversion, base.Family):
     """Keras up to 2.3.1, which builds a graph once and runs it in sessions or, on TensorFlow 2, functions."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        wrap(self.layer_class, "add_weight", outside)
 
     def module(self, name):
         """Import a module of this Keras."""

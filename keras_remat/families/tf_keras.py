@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_remat.families import base, tf_keras_layers, tf_keras_models
 from keras_remat.replay import autograph
-from keras_remat.replay.wrapping import kept, wrap
+from keras_remat.replay.wrapping import kept, outside, wrap
 
 
 class TFKeras(base.Family):
@@ -23,6 +23,7 @@ class TFKeras(base.Family):
         generator = getattr(self.module("backend"), "RandomGenerator", None)
         if hasattr(generator, "make_legacy_seed"):
             wrap(generator, "make_legacy_seed", kept)
+        wrap(self.layer_class, "add_weight", outside)
 
     def module(self, name):
         """Import a module of this Keras."""

@@ -45,3 +45,9 @@ def kept(original, *args, **kwargs):
     if not is_eager_block():
         return original(*args, **kwargs)
     return scopes.noted(original.__name__, lambda: original(*args, **kwargs))
+
+
+def outside(original, *args, **kwargs):
+    """Run what is no part of a block, such as the initializer of a new weight, as if none were open."""
+    with scopes.suspended():
+        return original(*args, **kwargs)
