@@ -30,6 +30,16 @@ ALL = ("keras", "tf.keras", "tf.keras-eager", "tf_keras")
 
 LIMITS = (
     Limit(
+        "test_convert.py::test_model?*-operators?",
+        ("keras",),
+        "Keras 2.3.1 makes no layers of TensorFlow's operators",
+    ),
+    Limit(
+        "test_subclassed.py::test_between_two_fits*",
+        ("keras",),
+        "the graph of a subclassed model is built by its first call and cannot be called anew",
+    ),
+    Limit(
         "test_layers_plain.py::test_layer?function-SpectralNormalization?",
         ("tf.keras",),
         "Keras' own SpectralNormalization tests a tensor as a bool in functions",

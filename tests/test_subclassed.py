@@ -10,21 +10,22 @@ MODES = pytest.mark.modes("loop", "function", "fit", "fit-eager")
 X, Y = floats(4, 6), floats(4, 2, seed=5)
 
 
-def make_block(kit, count):
-    """A layer of two layers, whose second one runs in training alone."""
+def make_blocks(kit, count):
+    """Models of two layers with state; a custom layer of Keras 2.3.1 would not find their weights."""
     keras = kit.keras
 
     def initial(seed):
         return keras.initializers.RandomUniform(-0.6, 0.6, seed=seed)
 
-    class Block(keras.layers.Layer):
+    class Block(keras.models.Model):
         def __init__(self, seed, **kwargs):
             super().__init__(**kwargs)
             self.dense = kit.Dense(6, activation="tanh", kernel_initializer=initial(seed))
             self.norm = kit.BatchNormalization(momentum=0.7)
+            self.add = keras.layers.Add()
 
         def call(self, inputs, training=None):
-            return inputs + self.norm(self.dense(inputs), training=training)
+            return self.add([inputs, self.norm(self.dense(inputs), training=training)])
 
         def compute_output_shape(self, input_shape):
             return input_shape
@@ -39,12 +40,11 @@ def make_model(kit, holder="list", count=3):
     class Model(keras.models.Model):
         def __init__(self):
             super().__init__(name="subclassed")
-            blocks = make_block(kit, count)
+            blocks = make_blocks(kit, count)
             if holder == "list":
                 self.blocks = blocks
-            else:
-                for i, block in enumerate(blocks):
-                    setattr(self, f"held_{i}", block)
+            for i, block in enumerate(blocks):  # Keras 2.3.1 looks for weights here, not in lists
+                setattr(self, f"held_{i}", block)
             self.calls = count
             initial = keras.initializers.RandomUniform(-0.6, 0.6, seed=9)
             self.last = keras.layers.Dense(2, name="last", kernel_initializer=initial)
@@ -52,8 +52,7 @@ def make_model(kit, holder="list", count=3):
         def call(self, inputs, training=None):
             x = inputs
             for i in range(self.calls):
-                block = self.blocks[i] if holder == "list" else getattr(self, f"held_{i}")
-                x = block(x, training=training)
+                x = getattr(self, f"held_{i}")(x, training=training)
             return self.last(x)
 
     return Model()
