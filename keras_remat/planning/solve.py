@@ -65,13 +65,8 @@ def _final(sizes, last_use):
 
 
 def _least_peak(inside, sizes, last_use):
-    best = None
-    for bound in _bounds_to_try(inside):
-        bounds = _least_kept(inside, sizes, last_use, bound)
-        cost = (peak(inside, sizes, last_use, bounds), len(bounds))
-        if best is None or cost < best[0]:
-            best = cost, bounds
-    return best[1]
+    tried = [_least_kept(inside, sizes, last_use, bound) for bound in _bounds_to_try(inside)]
+    return min(tried, key=lambda bounds: (peak(inside, sizes, last_use, bounds), len(bounds)))
 
 
 def _bounds_to_try(inside):
@@ -98,11 +93,12 @@ def _starts(inside, sizes, last_use, stop, bound):
 def _least_kept(inside, sizes, last_use, bound):
     """Cut so that no segment holds more than `bound` and the least is kept."""
     n = len(inside)
-    best, came = [(0, 0)] + [None] * n, [0] * (n + 1)
+    infinite = (float("inf"), 0)
+    best, came = [(0, 0)] + [infinite] * n, [0] * (n + 1)
     for stop in range(1, n + 1):
         for start, kept, _ in _starts(inside, sizes, last_use, stop, bound):
             cost = (best[start][0] + kept, best[start][1] + 1)
-            if best[stop] is None or cost < best[stop]:
+            if cost < best[stop]:
                 best[stop], came[stop] = cost, start
     bounds = [n]
     while bounds[-1]:
