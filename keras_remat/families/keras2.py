@@ -79,11 +79,20 @@ class Keras2(GraphConversion, base.Family):
         return function  # Keras 2.3.1 knows no AutoGraph
 
 
+_NOT_INSIDE = (
+    "_inbound_nodes",
+    "_outbound_nodes",
+    "_input_layers",
+    "_output_layers",
+    "_keras_remat_wrapper",
+)
+
+
 def _direct_sublayers(layer, layer_class):
     """List the layers that `layer` holds as attributes or in lists: Keras 2.3.1 has no list of its own."""
     found = []
     for name, value in vars(layer).items():
-        if name in ("_inbound_nodes", "_outbound_nodes", "_input_layers", "_output_layers"):
+        if name in _NOT_INSIDE:
             continue
         values = (
             value
