@@ -67,8 +67,9 @@ def mark(tf, layer):
 def _mark_tensor(tf, tensor, runs):
     if not isinstance(tensor, tf.Tensor) or not steps.is_float(tensor):
         return tensor
-    inner = tf.nn.softsign(tensor)
-    outer = tf.atan(inner)
+    # In float32, for which every TensorFlow has these ops.
+    inner = tf.nn.softsign(tf.cast(tensor, tf.float32))
+    outer = tf.cast(tf.atan(inner), tensor.dtype)
     if hasattr(inner, "numpy"):
         runs.append(Run(is_recomputing(), None, weakref.ref(inner)))
     else:

@@ -44,8 +44,9 @@ def test_global_policy(name, policy, mode, target, prove, L):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_policy_of_one_layer(policy, mode, target, prove, keras, L):
     def make():
-        layers = [L.Dense(6, activation="tanh"), L.Dense(6, activation="tanh", dtype=policy), L.Dense(6)]
-        return keras.Sequential(layers)
+        mixed = keras.mixed_precision.Policy(policy)
+        first, second = (L.Dense(6, activation="tanh", dtype=dtype) for dtype in (None, mixed))
+        return keras.Sequential([first, second, L.Dense(6)])
 
     prove(make, X)
 

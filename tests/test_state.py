@@ -103,7 +103,8 @@ def test_weights_made_in_the_first_call(mode, target, keras, L, tf):
     class Lazy(keras.layers.Layer):
         def call(self, inputs, training=None):
             if not hasattr(self, "norm"):
-                self.norm, self.dense = L.BatchNormalization(), L.Dense(6, activation="tanh")
+                self.norm = L.BatchNormalization()
+                self.dense = L.Dense(6, activation="tanh", kernel_initializer="ones")
                 self.dropout = L.Dropout(0.5, seed=3)
             return self.dropout(self.dense(self.norm(inputs)), training=training)
 
@@ -204,7 +205,7 @@ def test_generator_of_tensorflow(mode, prove, keras, tf):
 
         return make_layer(keras, call)
 
-    prove(make, X)
+    prove(make, X, predict=False)
 
 
 @EAGER

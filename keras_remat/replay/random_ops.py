@@ -64,7 +64,9 @@ def _draw_before_conditions(graph, draw):
 
 
 _INT_RANGE = (-(2**31), 2**31 - 1)
+# The ops as they are, taken before they are wrapped: what is drawn with them is noted once, by `_draw`.
 _draw_ints = gen_random_ops.random_uniform_int
+_draw_ints_from_generator = getattr(gen_stateful_random_ops, "stateful_uniform_full_int", None)
 
 
 def draw_seed(seed, seed2):
@@ -99,9 +101,7 @@ def _from_generator(twin):
             return original(resource=resource, algorithm=algorithm, shape=shape, dtype=dtype, name=name)
 
         def draw():
-            return gen_stateful_random_ops.stateful_uniform_full_int(
-                resource, algorithm, [2], dtype=dtypes.int32
-            )
+            return _draw_ints_from_generator(resource, algorithm, [2], dtype=dtypes.int32)
 
         return twin(shape, _draw(twin.__name__, draw), dtype=dtype, name=name)
 
