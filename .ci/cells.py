@@ -59,7 +59,7 @@ OPEN = frozenset(
     cell.name
     for cell in CELLS
     if cell.target in ("keras", "tf.keras-eager")
-    or cell.environment.name in ("tf114", "tf115", "tf20", "tf21", "tf26", "tf211")
+    or cell.environment.name in ("tf114", "tf115", "tf20", "tf21", "tf24", "tf26", "tf211")
 )
 DECIDING = tuple(cell for cell in CELLS if cell.name not in OPEN)
 

@@ -34,22 +34,36 @@ def family_of(layer):
 
 def family_at(root):
     """Return the family of the Keras whose package is `root`, such as `tf_keras.src`."""
-    if root not in _FAMILIES:
-        _FAMILIES[root] = _load(root)
-    return _FAMILIES[root]
+    key = root, _builds_graphs(root)
+    if key not in _FAMILIES:
+        _FAMILIES[key] = _load(*key)
+    return _FAMILIES[key]
 
 
-def _load(root):
+def _builds_graphs(root):
+    """True if layers are called once, to build a graph: TensorFlow 1, or 2 without eager execution."""
+    if root.startswith("keras") and _version(root) >= (3,):
+        return False
+    ops = importlib.import_module("tensorflow.python.framework.ops")  # public since TensorFlow 2.0 only
+    return not ops.executing_eagerly_outside_functions()
+
+
+def _version(root):
     package = sys.modules[root.split(".")[0]]
-    version = tuple(int(part) for part in re.findall(r"\d+", getattr(package, "__version__", "2"))[:2])
+    return tuple(int(part) for part in re.findall(r"\d+", getattr(package, "__version__", "2"))[:2])
+
+
+def _load(root, builds_graphs):
+    version = _version(root)
     if root.startswith("keras") and version >= (3,):
         raise UnsupportedFamilyError(
-            f"Keras 3 is not supported yet. Received: a layer of Keras {package.__version__}. Use tf_keras "
-            "(set "
-            "TF_USE_LEGACY_KERAS=1 before importing TensorFlow)."
+            f"Keras 3 is not supported yet. Received: a layer of Keras {version[0]}.{version[1]}. Use tf_keras "
+            "(set TF_USE_LEGACY_KERAS=1 before importing TensorFlow)."
         )
     if root.startswith("keras") and version < (2, 4):
         return importlib.import_module("keras_remat.families.keras2").Keras2(root)
+    if builds_graphs:
+        return importlib.import_module("keras_remat.families.tf_keras_graph").TFKerasGraph(root)
     return importlib.import_module("keras_remat.families.tf_keras").TFKeras(root)
 
 

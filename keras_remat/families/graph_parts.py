@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_remat.families import wrapping
 from keras_remat.families.base import Segment
 from keras_remat.replay import subgraph
+from keras_remat.replay.marks import unconverted
 
 _SEGMENTS = "_keras_remat_segments"  # on a model: its segments
 _CALL = "_keras_remat_plain_call"  # on a layer: the `call` that the instance had before, None if the class's
@@ -33,10 +34,10 @@ def convert_layer(family, layer, runtime):
     plain = layer.call
 
     def call(*args, **kwargs):
-        return runtime.call(layer.name, plain, (layer,), family, args, kwargs)
+        return runtime.call(layer.name, family.convertible(plain, layer), (layer,), family, args, kwargs)
 
     vars(layer)[_CALL] = vars(layer).get("call")
-    vars(layer)["call"] = wrapping.with_signature_of(call, plain)
+    vars(layer)["call"] = unconverted(wrapping.with_signature_of(call, plain))
 
 
 def restore(layer):
