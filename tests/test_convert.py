@@ -4,20 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from models import (
-    COPY,
-    ZOO,
-    Kit,
-    make_chain,
-    make_nested,
-    make_plain_nest,
-    make_plain_skips,
-    make_skips,
-    prove_model,
-    set_weights,
-    train,
-)
-from proofs import assert_same, floats, get_weights
+from model_proofs import prove_model, train
+from models import ZOO, Kit, make_chain, make_nested, make_plain_nest, make_plain_skips, make_skips
+from proofs import floats
 
 from keras_remat import RematError, UnsupportedFamilyError, recompute_all, restore
 
@@ -164,128 +153,6 @@ def test_second_conversion_replaces_the_first(target, mode):
 
     trained = train(target, mode, make_chain, X, convert)
     assert (trained.blocks, trained.again) == (3, trained.first)
-
-
-@pytest.mark.modes("fit", "fit-eager")
-def test_chain_without_input_shape(target, mode, tf):
-    """A Sequential that is built by its first batch, long after it was converted."""
-
-    def trained(convert):
-        target.reset()
-        kit = Kit(target, marked=True)
-        model = kit.Sequential(
-            [kit.Dense(5, activation="tanh", kernel_initializer=initial(target)) for _ in range(4)]
-            + [kit.Dense(2, kernel_initializer=initial(target))]
-        )
-        convert(model)
-        model.compile(target.sgd(), "mse", run_eagerly=mode == "fit-eager")
-        y = floats(4, 2, seed=5)
-        losses = model.fit(X[0], y, epochs=3, shuffle=False, verbose=0).history["loss"]
-        return losses, get_weights(model), getattr(model, "input_shape", None)
-
-    plain, converted = trained(lambda model: None), trained(recompute_all)
-    assert plain[2] == converted[2]
-    assert_same("losses", plain[0], converted[0], 1e-6)
-    for i, weights in enumerate(zip(plain[1], converted[1])):
-        assert_same(f"weight {i}", *weights, tolerance=1e-6)
-
-
-def initial(target):
-    """Weights that do not depend on what was drawn before."""
-    return target.keras.initializers.RandomUniform(-0.6, 0.6, seed=3)
-
-
-@pytest.mark.modes("fit", "fit-eager")
-@pytest.mark.parametrize("convert", [recompute_all, restore])
-def test_between_two_fits(convert, target, mode):
-    """A compiled model stays compiled and goes on with the state of its optimizer."""
-
-    def trained(first, second):
-        target.reset()
-        model = make_concatenated_chain(Kit(target))
-        set_weights(model)
-        first(model)
-        optimizer = target.keras.optimizers.SGD(learning_rate=0.1, momentum=0.9)
-        options = {"run_eagerly": True} if mode == "fit-eager" else {}
-        model.compile(optimizer, "mse", **options)
-        fit = {"shuffle": False, "verbose": 0, "batch_size": 4}
-        x, y = floats(8, 6), floats(8, 2, seed=5)
-        losses = model.fit(x, y, epochs=2, **fit).history["loss"]
-        model.predict(x)
-        second(model)
-        losses += model.fit(x, y, epochs=2, **fit).history["loss"]
-        return losses, get_weights(model), model.predict(x), model.evaluate(x, y, verbose=0)
-
-    plain = trained(lambda model: None, lambda model: None)
-    other = trained(recompute_all if convert is restore else lambda model: None, convert)
-    assert plain[0][0] > plain[0][-1]
-    for i, numbers in enumerate(zip(plain[1], other[1])):
-        assert_same(f"weight {i}", *numbers, tolerance=1e-6)
-    assert_same("losses", plain[0], other[0], 1e-6)
-    assert_same("prediction", plain[2], other[2], 1e-6)
-    assert_same("evaluation", plain[3], other[3], 1e-6)
-
-
-def make_concatenated_chain(kit):
-    """A functional model without state of its own."""
-    x = inputs = kit.Input((6,))
-    for _ in range(5):
-        x = kit.Concatenate()([kit.Dense(4, activation="tanh")(x), x])
-    return kit.Model(inputs, kit.Dense(2)(x))
-
-
-@pytest.mark.modes("fit")
-def test_conversion_between_fits_takes_effect(target, mode):
-    """What `fit` has traced of the plain model is not used again, nor the other way round."""
-    target.reset()
-    kit = Kit(target, marked=True)
-    model = make_chain(kit)
-    model.compile(target.sgd(), "mse")
-    x, y = floats(4, 6), floats(4, 2, seed=5)
-    seen = []
-    for change in (lambda model: None, recompute_all, restore):
-        change(model)
-        kit.take_runs()
-        model.fit(x, y, verbose=0)
-        graph = model_graph(kit, target)
-        seen.append(sum(bool(COPY.match(op.name)) for op in graph.get_operations()))
-    assert seen[0] == 0 < seen[1]
-    assert target.is_symbolic or seen[2] == 0
-
-
-def model_graph(kit, target):
-    runs = kit.runs()
-    return runs[-1].graph if runs else target.symbolic(target.tf.compat.v1.get_default_graph)()
-
-
-@pytest.mark.modes("fit", "fit-eager")
-def test_several_inputs_and_outputs(target, mode):
-    """Given by name; outputs have losses of their own."""
-
-    def trained(convert):
-        target.reset()
-        kit = Kit(target)
-        a, b = kit.Input((6,), name="a"), kit.Input((4,), name="b")
-        x = kit.Dense(5, activation="tanh")(a)
-        y = kit.Dense(5, activation="tanh")(kit.Concatenate()([x, b]))
-        one = kit.Dense(2, name="one")(y)
-        other = kit.Dense(3, name="other")(kit.Add()([x, y]))
-        model = kit.Model([a, b], [one, other])
-        set_weights(model)
-        convert(model)
-        options = {"run_eagerly": True} if mode == "fit-eager" else {}
-        model.compile(target.sgd(), {"one": "mse", "other": "mae"}, **options)
-        data = {"a": floats(4, 6), "b": floats(4, 4, seed=1)}
-        y = {"one": floats(4, 2, seed=2), "other": floats(4, 3, seed=3)}
-        history = model.fit(data, y, epochs=3, shuffle=False, verbose=0).history
-        return history, get_weights(model), model.predict(data)
-
-    plain, converted = trained(lambda model: None), trained(recompute_all)
-    assert sorted(plain[0]) == sorted(converted[0])
-    for name in plain[0]:
-        assert_same(name, plain[0][name], converted[0][name], 1e-6)
-    for i, numbers in enumerate(zip(plain[1] + plain[2], converted[1] + converted[2])):
-        assert_same(f"number {i}", *numbers, tolerance=1e-6)
 
 
 @pytest.mark.modes("loop", "function")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from model_proofs import COPY
 from models import (
-    COPY,
     Kit,
     make_chain,
     make_concatenations,

@@ -1,7 +1,8 @@
 """Subclassed models, converted in place: a list of like blocks by itself, or what `match` chooses."""
 
 import pytest
-from models import COPY, Kit
+from model_proofs import COPY
+from models import Kit
 from proofs import assert_same, floats, get_weights
 
 from keras_remat import RematError, recompute_all, restore
