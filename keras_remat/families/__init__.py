@@ -57,8 +57,8 @@ def _load(root, builds_graphs):
     version = _version(root)
     if root.startswith("keras") and version >= (3,):
         raise UnsupportedFamilyError(
-            f"Keras 3 is not supported yet. Received: a layer of Keras {version[0]}.{version[1]}. Use tf_keras "
-            "(set TF_USE_LEGACY_KERAS=1 before importing TensorFlow)."
+            f"Keras 3 is not supported yet. Received: a layer of Keras {version[0]}.{version[1]}. Use "
+            "tf_keras (set TF_USE_LEGACY_KERAS=1 before importing TensorFlow)."
         )
     if root.startswith("keras") and version < (2, 4):
         return importlib.import_module("keras_remat.families.keras2").Keras2(root)
