@@ -16,6 +16,7 @@ import steps
 import targets
 
 from keras_remat import is_recomputing
+from keras_remat.replay.marks import unconverted
 
 # How far numbers may be apart, relative to the largest: XLA and the executor of graphs choose the
 # order of sums; eager kernels are the same in both runs.
@@ -54,7 +55,7 @@ def mark(tf, layer):
     def call(*args, **kwargs):
         return note(original(*args, **kwargs))
 
-    @tf.autograph.experimental.do_not_convert
+    @unconverted
     def note(outputs):
         marked = [_mark_tensor(tf, t, runs) for t in tf.nest.flatten(outputs)]
         return tf.nest.pack_sequence_as(outputs, marked)

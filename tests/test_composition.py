@@ -11,44 +11,53 @@ pytestmark = pytest.mark.modes("loop", "function", "graph")
 X, SERIES = floats(4, 6), floats(2, 4, 6)
 
 
-def make_block(keras, wrap=lambda layer: layer):
-    """A residual block of three layers, each of which `wrap` may change."""
+def keep(layer):
+    return layer
+
+
+def make_block(keras, first, wrap=keep):
+    """A residual block of `first` and two more layers, each of which `wrap` may change."""
     L = keras.layers
 
-    def call(self, inputs, training=None):
-        outputs = inputs
-        for layer in self.inner:
-            outputs = layer(outputs)
-        return outputs + inputs
+    def call(self, inputs):
+        return self.dropout(self.norm(self.dense(inputs))) + inputs
 
-    block = make_layer(keras, call)
-    block.inner = [
-        wrap(layer)
-        for layer in (L.Dense(6, activation="tanh"), L.BatchNormalization(), L.Dropout(0.4, seed=2))
-    ]
+    block = make_layer(keras, call, size=None)
+    block.dense, block.norm = wrap(first), wrap(L.BatchNormalization())
+    block.dropout = wrap(L.Dropout(0.4, seed=2))
     return block
 
 
-def test_block(prove, keras):
-    prove(lambda: make_block(keras), X)
+@pytest.fixture
+def prove_block(prove, keras, L):
+    """Prove for a block; `outside` and `inside` wrap it and its layers in the recomputed model."""
+
+    def prove_all(outside=Recompute, inside=keep, **options):
+        prove(
+            lambda: L.Dense(6, activation="tanh"),
+            X,
+            plain=lambda first: make_block(keras, first),
+            wrap=lambda first: outside(make_block(keras, first, inside)),
+            **options,
+        )
+
+    return prove_all
+
+
+def test_block(prove_block):
+    prove_block()
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_nested(depth, prove, keras):
-    def wrap(block):
-        for _ in range(depth):
-            block.inner = [Recompute(layer) for layer in block.inner]
-        return Recompute(block)
+def test_nested(depth, prove_block):
+    def inside(layer):
+        return layer if depth == 1 else Recompute(layer)
 
-    prove(lambda: make_block(keras), X, wrap=wrap)
+    prove_block(inside=lambda layer: Recompute(inside(layer)), again=False)
 
 
-def test_only_inner_layers_wrapped(prove, keras):
-    def wrap(block):
-        block.inner = [Recompute(layer) for layer in block.inner]
-        return block
-
-    prove(lambda: make_block(keras), X, wrap=wrap, again=False, less=False)
+def test_only_inner_layers_wrapped(prove_block):
+    prove_block(outside=keep, inside=Recompute)
 
 
 def test_wrapper_in_wrapper(prove, L):
@@ -57,8 +66,8 @@ def test_wrapper_in_wrapper(prove, L):
     )
 
 
-def test_called_twice(prove, keras):
-    prove(lambda: make_block(keras), X, call=lambda block, x: block(block(x)))
+def test_called_twice(prove_block):
+    prove_block(call=lambda block, x: block(block(x)))
 
 
 def test_two_wrappers_of_one_layer(prove, L):

@@ -14,7 +14,6 @@ LAYERS = {
     "relu": lambda L, i: L.Dense(6, activation="relu"),
     "norm": lambda L, i: L.BatchNormalization(momentum=0.7),
     "dropout": lambda L, i: L.Dropout(0.4, seed=i + 1),
-    "noise": lambda L, i: L.GaussianNoise(0.3),
     "lstm": lambda L, i: L.LSTM(6, return_sequences=True),
     "conv": lambda L, i: L.Conv1D(6, 2, padding="same"),
     "pool": lambda L, i: L.AveragePooling1D(2, strides=1, padding="same"),
