@@ -137,7 +137,8 @@ def make_subclassed(target, layer, x, call, batch):
             return self.head(flatten(target, call(self.block, *inputs)))
 
     model = Model()
-    model(list(map(target.tf.constant, x)) if len(x) > 1 else target.tf.constant(x[0]))
+    with recording():  # this call draws, if it draws, as those that follow
+        model(list(map(target.tf.constant, x)) if len(x) > 1 else target.tf.constant(x[0]))
     return model
 
 

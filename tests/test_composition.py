@@ -66,8 +66,14 @@ def test_wrapper_in_wrapper(prove, L):
     )
 
 
+# In one graph, the updates of statistics by two calls race with each other, in plain Keras as well.
+@pytest.mark.modes("loop", "function")
 def test_called_twice(prove_block):
     prove_block(call=lambda block, x: block(block(x)))
+
+
+def test_layer_called_twice(prove, L):
+    prove(lambda: L.Dense(6, activation="tanh"), X, call=lambda layer, x: layer(layer(x)))
 
 
 def test_two_wrappers_of_one_layer(prove, L):
@@ -169,7 +175,8 @@ def test_list_behaves_as_a_sequence(keras, L):
     block = RecomputeSequential(layers, segments=2)
     assert list(block.layers) == layers
     assert tuple(block(keras.Input((6,))).shape)[-1] == 3
-    assert tuple(block.compute_output_shape((None, 6))) == (None, 3)
+    shape = block.compute_output_shape((None, 6))
+    assert [getattr(size, "value", size) for size in shape] == [None, 3]
     expected = [weight.name for layer in layers for weight in layer.weights]
     assert [weight.name for weight in block.weights] == expected
 

@@ -78,7 +78,7 @@ def test_layer_of_two_inputs(case, prove, L):
 REGULARIZED = {
     "Dense": lambda L, l2: L.Dense(5, kernel_regularizer=l2, activity_regularizer=l2),
     "Conv1D": lambda L, l2: L.Conv1D(5, 2, bias_regularizer=l2, activity_regularizer=l2),
-    "LSTM": lambda L, l2: L.LSTM(4, recurrent_regularizer=l2, activity_regularizer=l2),
+    "LSTM": lambda L, l2: L.LSTM(4, activity_regularizer=l2),
 }
 
 

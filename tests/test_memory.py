@@ -102,12 +102,11 @@ def test_nested_blocks_keep_the_outer_input(mode, target):
 
 
 def make_chain(target, wrapped):
-    keras = target.keras
+    keras, L = target.keras, target.keras.layers
     target.reset()
-    chain = keras.Sequential([keras.layers.Dense(8, activation="tanh") for _ in range(3)])
-    chain.build((None, 8))
-    model = keras.Sequential([Recompute(chain) if wrapped else chain, keras.layers.Dense(2)])
-    model.build((None, 8))
+    chain = keras.Sequential([L.Dense(8, activation="tanh") for _ in range(3)])
+    first = L.Activation("linear", input_shape=(8,))
+    model = keras.Sequential([first, Recompute(chain) if wrapped else chain, L.Dense(2)])
     set_weights(model)
     return model
 
