@@ -65,11 +65,15 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
     is_graph = matches is None and family.calls(model) is not None
     layers = [] if is_graph else _chosen_layers(family, model, matches, excluded, match)
     restore(model)
-    if is_graph:
-        _convert_graph(family, model, strategy, excluded)
-    for layer in layers:
-        family.convert_layer(layer, RUNTIME)
-    family.forget_functions(model)
+    try:
+        if is_graph:
+            _convert_graph(family, model, strategy, excluded)
+        for layer in layers:
+            family.convert_layer(layer, RUNTIME)
+        family.forget_functions(model)
+    except BaseException:
+        restore(model)
+        raise
     return model
 
 

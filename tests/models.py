@@ -156,6 +156,16 @@ def make_outputs(kit):
     return kit.Model(outer, kit.head()(inner(outer)))
 
 
+def make_passed(kit):
+    """A model that puts out one of its inputs as well, inside another one."""
+    inputs = kit.Input((6,))
+    x = kit.Dense(5, activation="tanh")(inputs)
+    y = kit.Dense(5, activation="tanh")(kit.Dense(5, activation="tanh")(x))
+    inner = kit.Model(inputs, [inputs, y, x], name="inner")
+    outer = kit.Input((6,))
+    return kit.Model(outer, kit.head()(inner(outer)))
+
+
 def make_shared(kit):
     """One layer in two branches, one called several times in a row."""
     a, b = kit.Input((6,)), kit.Input((6,))
@@ -254,6 +264,7 @@ ZOO = {
     "convolutions": Case(make_convolutions, (floats(4, 6, 6, 3),)),
     "inputs": Case(make_inputs, (floats(4, 6), floats(4, 4, seed=1))),
     "outputs": Case(make_outputs),
+    "passed": Case(make_passed),
     "shared": Case(make_shared, (floats(4, 6), floats(4, 6, seed=1))),
     "nested": Case(make_nested),
     "masked": Case(make_masked, (ints(4, 5, high=6),)),

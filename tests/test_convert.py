@@ -210,6 +210,22 @@ def test_wrong_arguments(wrong, target, mode):
     assert train(target, mode, make_chain, X, convert).blocks == 4
 
 
+@TRACED
+def test_predicate_that_raises(target, mode):
+    """What the user's own code raises comes through, and the model is the plain one."""
+
+    def exclude(layer):
+        if layer.name == "dense_1":
+            raise KeyError(layer.name)
+        return False
+
+    def convert(model):
+        with pytest.raises(KeyError):
+            recompute_all(model, strategy="every", exclude=exclude)
+
+    assert train(target, mode, make_chain, X, convert).again == 0
+
+
 def test_error_lists_the_layers(target):
     with pytest.raises(RematError, match="matches none of: dense_0, "):
         recompute_all(make_chain(Kit(target)), match="Dense_0")

@@ -8,6 +8,7 @@ from typing import Any, List, NamedTuple
 
 import tensorflow as tf
 
+from keras_remat.errors import RematError
 from keras_remat.families import wrapping
 from keras_remat.families.base import Segment
 from keras_remat.replay import subgraph
@@ -75,8 +76,13 @@ def _add_parts(family, work, model, tensors, found):
         layer = segment.calls[0].layer
         if not segment.is_block and family.is_model(layer) and is_to_be_cut(family, layer):
             inside = family.tensors_inside(layer, work.peek([t.op for t in outputs]), outputs)
-            if inside is not None:
-                _add_parts(family, work, layer, inside, found)
+            if inside is None:
+                raise RematError(
+                    "The tensors that a model inside a model computes must be told apart by what Keras notes "
+                    f"on them. Received: {layer.name!r} inside {model.name!r}, where they cannot. Leave it "
+                    f"out with exclude={layer.name!r}, or wrap it with Recompute when you build the model."
+                )
+            _add_parts(family, work, layer, inside, found)
         masks = [m for call in segment.calls for m in _masks_of(call)] if tensors is None else []
         found.append(Part(work.reach([t.op for t in outputs + masks]), segment.is_block))
 
@@ -106,19 +112,23 @@ def marked_tensors(family, model, ops, outputs):
     Returns:
       dict from keys of the model's own tensors to those of this call; None if they cannot be told apart.
     """
-    marked = [t for op in ops for t in op.outputs if getattr(t, "_keras_shape", None) is not None]
     own = _own_tensors(family, model)
-    if len(marked) != len(own) or [id(t) for t in marked[-len(outputs) :]] != [id(t) for t in outputs]:
+    put_out = dict(zip(family.output_keys(model), outputs))
+    passed = [id(t) for key, t in put_out.items() if key not in own]  # copies of inputs
+    marked = [t for op in ops for t in op.outputs if getattr(t, "_keras_shape", None) is not None]
+    marked = [t for t in marked if id(t) not in passed]
+    if len(marked) != len(own):
         return None
-    if any(a.shape.ndims != b.shape.ndims or a.dtype != b.dtype for a, b in zip(marked, own)):
+    if any(a.shape.ndims != b.shape.ndims or a.dtype != b.dtype for a, b in zip(marked, own.values())):
         return None
-    return {subgraph.key(a): b for a, b in zip(own, marked)}
+    found = dict(zip(own, marked))
+    return found if all(found.get(key, t) is t for key, t in put_out.items()) else None
 
 
 def _own_tensors(family, model):
-    """List what the calls in a model put out, in the order in which it makes them, each once."""
+    """What the calls in a model put out, by key, in the order in which it makes them."""
     found = {}
     for call in family.calls(model):
         for t in tf.nest.flatten(call.node.output_tensors):
             found.setdefault(subgraph.key(t), t)
-    return list(found.values())
+    return found
