@@ -4,6 +4,8 @@ import pytest
 from custom import make_layer
 from proofs import floats
 
+from keras_remat import Recompute
+
 pytestmark = pytest.mark.modes("loop", "function", "graph")
 
 X = floats(4, 6)
@@ -43,6 +45,48 @@ def test_loop_without_randomness(prove, keras, tf):
         return tf.while_loop(lambda i, hidden: i < 3, body, [tf.constant(0), inputs])[1]
 
     prove(lambda: make_layer(keras, call), X)
+
+
+def make_caller(keras, call):
+    """Makes a layer that holds another one and calls it by `call(layer, inputs)`."""
+
+    base = getattr(keras.layers, "Wrapper", None) or keras.layers.wrappers.Wrapper  # of Keras 2.3.1
+
+    class Caller(base):
+        def build(self, input_shape=None):
+            if not self.layer.built:
+                self.layer.build(input_shape)
+                self.layer.built = True
+            super().build(input_shape)
+
+        def call(self, inputs):
+            return call(self.layer, inputs)
+
+        def compute_output_shape(self, input_shape):
+            return input_shape
+
+    return Caller
+
+
+@pytest.mark.parametrize("kind", ["loop", "branch"])
+def test_block_in_a_loop_or_branch(kind, prove, keras, tf, L):
+    def loop(layer, inputs):
+        return tf.while_loop(
+            lambda i, x: i < 3, lambda i, x: (i + 1, layer.call(x)), [tf.constant(0), inputs]
+        )[1]
+
+    def branch(layer, inputs):
+        return tf.cond(tf.reduce_sum(inputs * inputs) > 0.0, lambda: layer.call(inputs), lambda: inputs)
+
+    caller = make_caller(keras, {"loop": loop, "branch": branch}[kind])
+    prove(
+        lambda: L.Dense(6, activation="tanh"),
+        X,
+        wrap=lambda layer: caller(Recompute(layer)),
+        plain=caller,
+        again=prove.mode == "loop",
+        less=prove.mode == "loop",
+    )
 
 
 @pytest.mark.modes("loop", "function")

@@ -99,12 +99,21 @@ def rename_frame(node, prefix):
         node.attr["frame_name"].CopyFrom(attr_value_pb2.AttrValue(s=name))
 
 
-def copy_contexts(copied, feeds, twins):
-    """Give the copies of ops in conditionals and loops (`twins`, by name) contexts of their own."""
+def contexts_around(tensor):
+    """List the conditionals and loops that `tensor` is in; what leaves a loop is not in it."""
+    found = contexts_of(tensor.op)
+    return found[1:] if found and tensor.op.type in ("Exit", "RefExit") else found
+
+
+def copy_contexts(copied, feeds, twins, around=()):
+    """Give the copies of ops in conditionals and loops (`twins`, by name) contexts of their own.
+
+    Contexts in `around`, which the block was called in, are not copied: the copies are where we are now.
+    """
     contexts = []
     for op in copied:
         context = context_of(op)
-        if context is not None and context not in contexts:
+        if context is not None and context not in contexts and context not in around:
             contexts.append(context)
     copies = {}
     for context in sorted(contexts, key=_depth):

@@ -36,13 +36,16 @@ class _Nothing:
         """Drop `item`."""
 
 
-def _draw(what, draw):
-    """Draw a seed in the block's own graph, folded with the iterations of the loops we are in."""
+def _draw(what, draw, shape):
+    """Draw a seed in the block's own graph, folded with the iterations of the loops we are in.
+
+    `shape` is what the op would wait for.
+    """
     if context.executing_eagerly():
         return scopes.noted(what, draw)
     graph = block_graph()
     if graph is ops.get_default_graph():
-        return _draw_before_conditions(graph, draw)
+        return _draw_before_conditions(graph, draw, shape)
     with graph.as_default(), ops.control_dependencies(None):
         seed = draw()
     for iteration in iterations(graph):
@@ -50,12 +53,14 @@ def _draw(what, draw):
     return seed
 
 
-def _draw_before_conditions(graph, draw):
+def _draw_before_conditions(graph, draw, shape):
     """Draw outside the `tf.cond` of TensorFlow 1 that we are in, so that what uses it can be copied."""
     inner = graph._get_control_flow_context()
     outer = control_flow.around_conditions(inner, scopes.scopes()[0].context)
     if outer is inner:
-        return draw()
+        # Iterations of a loop of TensorFlow 1 overlap: what waits for nothing draws in any order.
+        with ops.control_dependencies([shape] if inner and isinstance(shape, tf.Tensor) else []):
+            return draw()
     with ops.control_dependencies(None):  # leaves all contexts
         graph._set_control_flow_context(outer)
         seed = draw()
@@ -80,7 +85,7 @@ def _stateless(twin):
     def replacement(original, shape, dtype=dtypes.float32, seed=0, seed2=0, name=None):
         if not in_block():
             return original(shape=shape, dtype=dtype, seed=seed, seed2=seed2, name=name)
-        drawn = _draw(twin.__name__, lambda: draw_seed(seed, seed2))
+        drawn = _draw(twin.__name__, lambda: draw_seed(seed, seed2), shape)
         return twin(shape, drawn, dtype=dtype, name=name)
 
     return replacement
@@ -89,7 +94,7 @@ def _stateless(twin):
 def _stateless_int(original, shape, minval, maxval, seed=0, seed2=0, name=None):
     if not in_block():
         return original(shape=shape, minval=minval, maxval=maxval, seed=seed, seed2=seed2, name=name)
-    drawn = _draw("random_uniform_int", lambda: draw_seed(seed, seed2))
+    drawn = _draw("random_uniform_int", lambda: draw_seed(seed, seed2), shape)
     return gen_stateless_random_ops.stateless_random_uniform_int(shape, drawn, minval, maxval, name=name)
 
 
@@ -103,7 +108,7 @@ def _from_generator(twin):
         def draw():
             return _draw_ints_from_generator(resource, algorithm, [2], dtype=dtypes.int32)
 
-        return twin(shape, _draw(twin.__name__, draw), dtype=dtype, name=name)
+        return twin(shape, _draw(twin.__name__, draw, shape), dtype=dtype, name=name)
 
     return replacement
 

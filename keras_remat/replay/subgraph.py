@@ -155,7 +155,8 @@ def _walk(outputs, stops, is_inside, kept):
             context = control_flow.context_of(op)
             if context is not None:
                 pending.extend(o.outputs[0] for o in op.control_inputs if o.outputs and is_inside(o))
-                pending.append(control_flow.pivot(context))
+                if is_inside(control_flow.pivot(context).op):
+                    pending.append(control_flow.pivot(context))
     return list(found.values()), None
 
 
@@ -169,7 +170,8 @@ def copy_tensors(outputs, feeds, gate):
       gate: a tensor of the current graph; ops of the copy that depend on no feed wait for it,
         so that nothing large is computed before its time. None if there is nothing to wait for.
     """
-    copied = _select(outputs, feeds)
+    around = control_flow.contexts_around(outputs[0]) if outputs else []
+    copied = _select(outputs, feeds, around)
     if not copied:
         return [feeds[key(t)] for t in outputs]
     graph = ops.get_default_graph()
@@ -181,11 +183,11 @@ def copy_tensors(outputs, feeds, gate):
     twins = dict(zip(names, twins))
     for op in copied:
         finish(op, twins[op.name])
-    control_flow.copy_contexts(copied, feeds, twins)
+    control_flow.copy_contexts(copied, feeds, twins, around)
     return [feeds[key(t)] if key(t) in feeds else twins[t.op.name].outputs[t.value_index] for t in outputs]
 
 
-def _select(outputs, feeds):
+def _select(outputs, feeds, around):
     """List the ops that compute `outputs` from `feeds`."""
     selected = collections.OrderedDict()
     pending = [t.op for t in outputs if key(t) not in feeds]
@@ -196,8 +198,9 @@ def _select(outputs, feeds):
         selected[op.name] = op
         pending.extend(t.op for t in op.inputs if key(t) not in feeds)
         context = control_flow.context_of(op)
-        if context is not None:
-            pending.extend(o for o in op.control_inputs if control_flow.context_of(o) is not None)
+        if context is not None and context not in around:
+            inner = (o for o in op.control_inputs if control_flow.context_of(o) is not None)
+            pending.extend(o for o in inner if control_flow.context_of(o) not in around)
             pending.append(control_flow.pivot(context).op)
     for op in list(selected.values()):
         selected.update((o.name, o) for o in control_flow.exits(op))
