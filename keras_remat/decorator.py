@@ -16,6 +16,7 @@ _LOGGER = logging.getLogger("keras_remat")
 _TOLD = []
 
 
+@unconverted
 def recompute_grad(call=None, *, enabled=None):
     """Decorates the `call` of a layer, or a function of tensors, to keep only its inputs for backward.
 
@@ -49,7 +50,7 @@ def recompute_grad(call=None, *, enabled=None):
     if enabled not in (None, True, False):
         raise RematError(f"`enabled` must be True, False or None. Received: enabled={enabled!r}.")
     if call is None:
-        return functools.partial(recompute_grad, enabled=enabled)
+        return unconverted(lambda call: recompute_grad(call, enabled=enabled))
     if not callable(call) or isinstance(call, type) or hasattr(call, "get_config"):
         raise RematError(
             f"recompute_grad decorates a function or a method `call`. Received: {call!r}. Wrap a layer with "

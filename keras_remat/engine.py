@@ -10,6 +10,7 @@ import threading
 from typing import Any, Callable, NamedTuple, Sequence
 
 from keras_remat.errors import RematError
+from keras_remat.replay.marks import unconverted
 
 
 class Block(NamedTuple):
@@ -30,6 +31,7 @@ _SWITCH = _Switch()
 _VARIABLE = "RECOMPUTE"
 
 
+@unconverted
 @contextlib.contextmanager
 def recompute_enabled(flag):
     """Switch recomputation on or off in this thread while the context is open.
@@ -81,6 +83,7 @@ def is_on(family):
     return is_enabled() and family.may_differentiate()
 
 
+@unconverted
 def is_recomputing():
     """True while a block is being run again for its gradient.
 

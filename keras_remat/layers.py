@@ -2,7 +2,7 @@
 
 from keras_remat import engine
 from keras_remat.errors import RematError, UnsupportedFamilyError
-from keras_remat.families import family_at, family_of, registry
+from keras_remat.families import family_at, family_of, registry, wrapping
 from keras_remat.families.wrapping import Runtime
 from keras_remat.planning import solve
 
@@ -59,7 +59,13 @@ class Recompute(metaclass=_Facade):
     """
 
     def __new__(cls, layer, *, policy=None, name=None):
-        return wrapper_classes(family_of(layer))[0](layer, policy=policy, name=name)
+        family = family_of(layer)
+        make = wrapper_classes(family)[0]
+        if not family.has_one_wrapper:
+            return make(layer, policy=policy, name=name)
+        wrapper = wrapping.only_wrapper(layer, name) or make(layer, policy=policy, name=name)
+        wrapping.note_wrapper(layer, wrapper)
+        return wrapper
 
 
 class RecomputeSequential(metaclass=_Facade):

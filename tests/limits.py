@@ -84,12 +84,6 @@ LIMITS = (
         ((1, 14), (1, 14)),
     ),
     Limit(
-        "test_composition.py::test_two_wrappers_of_one_layer?graph?",
-        ("tf.keras",),
-        "tf.keras 1.14 lists the weights of a layer that two layers hold twice",
-        ((1, 14), (1, 14)),
-    ),
-    Limit(
         "test_state.py::test_variables_of_nobody?loop?",
         ("tf.keras", "tf.keras-eager"),
         "up to TensorFlow 2.1 nothing tells which variables an eager block reads beside its weights",

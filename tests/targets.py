@@ -55,7 +55,7 @@ class Target(NamedTuple):
         policies = hasattr(getattr(keras, "mixed_precision", None), "set_global_policy")
         found = {
             "policies": policies and not self.is_symbolic,
-            "devices": hasattr(tf.config, "set_logical_device_configuration"),
+            "devices": hasattr(tf.config, "set_logical_device_configuration") and self.name != "keras",
             "saved models": not self.is_symbolic and self.version >= (2, 0),
             "keras files": self.version >= (2, 13),
             "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
@@ -79,6 +79,15 @@ class Target(NamedTuple):
         """The tensor that tells a symbolic model whether it trains."""
         backend = self.keras.backend
         return getattr(backend, "symbolic_learning_phase", backend.learning_phase)()
+
+    def initializer(self, seed):
+        """The same weights each time: a seed of Keras 2.3.1 on TensorFlow 2 gives others each time."""
+
+        def initialize(shape, dtype=None, **unused):
+            drawn = np.random.RandomState(seed).uniform(-0.6, 0.6, tuple(map(int, shape)))
+            return drawn.astype("float32")
+
+        return initialize
 
     def sgd(self, rate=0.1):
         """A plain optimizer."""

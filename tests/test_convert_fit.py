@@ -18,8 +18,8 @@ def test_chain_without_input_shape(target, mode, tf):
         target.reset()
         kit = Kit(target, marked=True)
         model = kit.Sequential(
-            [kit.Dense(5, activation="tanh", kernel_initializer=initial(target)) for _ in range(4)]
-            + [kit.Dense(2, kernel_initializer=initial(target))]
+            [kit.Dense(5, activation="tanh", kernel_initializer=target.initializer(3)) for _ in range(4)]
+            + [kit.Dense(2, kernel_initializer=target.initializer(3))]
         )
         convert(model)
         model.compile(target.sgd(), "mse", run_eagerly=mode == "fit-eager")
@@ -32,11 +32,6 @@ def test_chain_without_input_shape(target, mode, tf):
     assert_same("losses", plain[0], converted[0], 1e-6)
     for i, weights in enumerate(zip(plain[1], converted[1])):
         assert_same(f"weight {i}", *weights, tolerance=1e-6)
-
-
-def initial(target):
-    """Weights that do not depend on what was drawn before."""
-    return target.keras.initializers.RandomUniform(-0.6, 0.6, seed=3)
 
 
 @pytest.mark.modes("fit", "fit-eager")

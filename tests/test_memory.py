@@ -122,7 +122,7 @@ def test_grappler_merges_nothing(wrapped, mode, target, monkeypatch):
 
 def optimized(target, trainer):
     """The graphs that are run, after Grappler."""
-    if target.is_symbolic:
+    if not target.tf.executing_eagerly():
         return session_graphs(target, trainer)
     from tensorflow.python.eager import context
 

@@ -52,6 +52,7 @@ def is_a_cut(bounds, n):
     return bounds[0] == 0 and bounds[-1] == n and bounds == sorted(set(bounds))
 
 
+@settings(deadline=None)
 @given(models(), st.data())
 def test_peak(model, data):
     bounds = data.draw(st.sampled_from(list(every_cut(len(model[0])))))

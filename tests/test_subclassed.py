@@ -15,13 +15,10 @@ def make_blocks(kit, count):
     """Models of two layers with state; a custom layer of Keras 2.3.1 would not find their weights."""
     keras = kit.keras
 
-    def initial(seed):
-        return keras.initializers.RandomUniform(-0.6, 0.6, seed=seed)
-
     class Block(keras.models.Model):
         def __init__(self, seed, **kwargs):
             super().__init__(**kwargs)
-            self.dense = kit.Dense(6, activation="tanh", kernel_initializer=initial(seed))
+            self.dense = kit.Dense(6, activation="tanh", kernel_initializer=kit.target.initializer(seed))
             self.norm = kit.BatchNormalization(momentum=0.7)
             self.add = keras.layers.Add()
 
@@ -47,8 +44,8 @@ def make_model(kit, holder="list", count=3):
             for i, block in enumerate(blocks):  # Keras 2.3.1 looks for weights here, not in lists
                 setattr(self, f"held_{i}", block)
             self.calls = count
-            initial = keras.initializers.RandomUniform(-0.6, 0.6, seed=9)
-            self.last = keras.layers.Dense(2, name="last", kernel_initializer=initial)
+            initializer = kit.target.initializer(9)
+            self.last = keras.layers.Dense(2, name="last", kernel_initializer=initializer)
 
         def call(self, inputs, training=None):
             x = inputs

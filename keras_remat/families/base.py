@@ -46,6 +46,9 @@ class Family:
         self.root = root
         self.backend = backends.load(self.backend_name)
 
+    #: True if a model would train the weights of a layer once for each wrapper of it.
+    has_one_wrapper = False
+
     def make_wrappers(self, runtime):
         """Make and register the family's classes Recompute and RecomputeSequential."""
         raise NotImplementedError

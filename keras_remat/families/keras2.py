@@ -11,6 +11,8 @@ from keras_remat.replay.wrapping import outside, wrap
 class Keras2(GraphConversion, base.Family):
     """Keras up to 2.3.1, which builds a graph once and runs it in sessions or, on TensorFlow 2, functions."""
 
+    has_one_wrapper = True
+
     def __init__(self, root):
         super().__init__(root)
         wrap(self.layer_class, "add_weight", outside)
@@ -84,7 +86,6 @@ _NOT_INSIDE = (
     "_outbound_nodes",
     "_input_layers",
     "_output_layers",
-    "_keras_remat_wrapper",
 )
 
 

@@ -6,10 +6,7 @@ depends on a layer's input (updates, losses) is found by the identity of the inp
 same for a wrapper and for the layer in it, so the wrapper asks the layer for both.
 """
 
-from keras_remat.errors import RematError
 from keras_remat.families import wrapping
-
-_WRAPPER = "_keras_remat_wrapper"  # on a layer: its wrapper
 
 
 def make_classes(family, runtime):
@@ -22,25 +19,9 @@ def make_classes(family, runtime):
     class Recompute(wrapper_class):
         __doc__ = "Runs `layer` so that only its inputs are kept for the backward pass."
 
-        def __new__(cls, layer, policy=None, name=None, **kwargs):
-            # A model of Keras 2.3.1 would train the weights of a layer once for each wrapper of it.
-            wrapper = getattr(layer, _WRAPPER, None)
-            if wrapper is None or wrapper.layer is not layer:
-                return super().__new__(cls)
-            if name not in (None, wrapper.name):
-                raise RematError(
-                    "A layer of Keras 2.3.1 has one wrapper, which may be called many times. Received: "
-                    f"name={name!r} for the layer {layer.name!r}, which is wrapped as {wrapper.name!r}. "
-                    "Leave `name` out."
-                )
-            return wrapper
-
         def __init__(self, layer, policy=None, name=None, **kwargs):
             wrapping.check_layer(family, layer, "Recompute")
             wrapping.check_policy(policy)
-            if getattr(layer, _WRAPPER, None) is self:
-                return
-            vars(layer)[_WRAPPER] = self
             # Keras sets `trainable` of a new layer, which is that of the inner one here.
             kwargs.setdefault("trainable", layer.trainable)
             if hasattr(layer, "batch_input_shape"):

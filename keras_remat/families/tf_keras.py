@@ -41,6 +41,10 @@ class TFKeras(base.Family):
         """The base class of this Keras's layers."""
         return self.module("engine.base_layer").Layer
 
+    @property
+    def has_one_wrapper(self):
+        return not hasattr(self.layer_class, "_dedup_weights")  # up to TensorFlow 1.15
+
     def make_wrappers(self, runtime):
         return tf_keras_layers.make_classes(self, runtime)
 
@@ -162,9 +166,12 @@ class TFKeras(base.Family):
         for layer in self.all_sublayers(layers):
             found.extend(layer._trainable_weights)
             found.extend(layer._non_trainable_weights)
+            # Up to TensorFlow 2.1 the states of a recurrent layer are none of its weights.
+            states = tf.nest.flatten(getattr(layer, "states", None))
+            found.extend(state for state in states if isinstance(state, tf.Variable))
             for metric in getattr(layer, "_metrics", []):
                 found.extend(metric.weights)
-        return found
+        return list({id(variable): variable for variable in found}.values())
 
 
 _MASK_CACHES = ("_dropout_mask_cache", "_recurrent_dropout_mask_cache")  # TensorFlow 2.1+

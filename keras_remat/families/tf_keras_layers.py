@@ -116,7 +116,21 @@ def make_classes(family, runtime):
     for cls in (Recompute, RecomputeSequential):
         cls.__module__, cls.__qualname__ = "keras_remat.layers", cls.__name__
         _register(family, cls)
+    _show_metrics(family, Recompute, lambda wrapper: [wrapper.layer])
+    _show_metrics(family, RecomputeSequential, lambda wrapper: wrapper.layers)
     return Recompute, RecomputeSequential
+
+
+def _show_metrics(family, cls, inner):
+    """Let models name the metrics inside: up to TensorFlow 2.1 they name those of their direct layers."""
+    if hasattr(family.layer_class, "_flatten_layers"):
+        return
+
+    def metrics(self):
+        return [metric for layer in inner(self) for metric in layer.metrics]
+
+    cls.metrics = property(metrics)
+    cls._metrics = property(metrics, lambda self, value: None)
 
 
 def _recomputed(wrapper, layer, family, runtime):

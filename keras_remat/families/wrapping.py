@@ -1,6 +1,7 @@
 """What the wrappers of all families do alike: names, call signatures, checks of what they are given."""
 
 import inspect
+import weakref
 from typing import Any, Callable, NamedTuple
 
 from keras_remat.errors import RematError, UnsupportedFamilyError
@@ -55,6 +56,32 @@ def check_segments(segments):
         raise RematError(
             f'`segments` must be "auto", "sqrt" or a positive int. Received: segments={segments!r}.'
         )
+
+
+_WRAPPER = "_keras_remat_wrapper"  # on a layer: a weak reference to its only wrapper
+
+
+def only_wrapper(layer, name):
+    """Return the wrapper that `layer` has already, None if it has none.
+
+    Raises:
+      RematError: if it has one of another name.
+    """
+    wrapper = vars(layer).get(_WRAPPER, lambda: None)()
+    if wrapper is None or wrapper.layer is not layer:  # that of the layer which this one is a copy of
+        return None
+    if name not in (None, wrapper.name):
+        raise RematError(
+            "In this Keras a layer has one wrapper, which may be called many times. Received: "
+            f"name={name!r} for the layer {layer.name!r}, which is wrapped as {wrapper.name!r}. Leave `name` "
+            "out."
+        )
+    return wrapper
+
+
+def note_wrapper(layer, wrapper):
+    """Let `wrapper` be the only one of `layer`."""
+    vars(layer)[_WRAPPER] = weakref.ref(wrapper)
 
 
 def wrapper_name(layer):

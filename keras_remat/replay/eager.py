@@ -40,7 +40,7 @@ def run(call, inputs, variables, name):
     scope = scopes.Scope(None)
     randomness = host_random.state()
     with tape_lib.stop_recording(), scopes.opened(scope), _watching() as watched:
-        outputs = [tf.identity(t) for t in call(inputs)]
+        outputs = [_new(t) for t in call(inputs)]
     used = _unique([_resource(v) for v in variables() + watched()])
     block = _Block(call, inputs, used, scope, outputs, name, randomness)
     sources = [t for t in inputs if _is_float(t)] + [v.handle for v in block.trainable]
@@ -87,6 +87,11 @@ def _entry(variable, scope):
     return variable.read_value() if noted is None else noted[1]
 
 
+def _new(tensor):
+    """Return another tensor of the same buffer; `tf.identity` gives the same one up to TensorFlow 2.1."""
+    return tf.raw_ops.Identity(input=tensor)
+
+
 def _is_float(tensor):
     return tensor.dtype.is_floating or tensor.dtype.is_complex
 
@@ -113,7 +118,7 @@ class _Block:
             self.randomness
         ):
             with tf.GradientTape(watch_accessed_variables=_VariableWatcher is None) as tape:
-                leaves = [tf.identity(t) for t in self.inputs]
+                leaves = [_new(t) for t in self.inputs]
                 sources = [t for t in leaves if _is_float(t)] + self.trainable
                 for source in sources:
                     tape.watch(source)
