@@ -35,11 +35,9 @@ class Cell(NamedTuple):
         return f"{self.target}-{self.environment.name}"
 
 
-V1_TARGETS = ("keras", "tf.keras", "tf.keras-eager")
-
 ENVIRONMENTS = (
-    Environment("1.14.0", "3.7", V1_TARGETS, (*KERAS_2_3, "numpy<1.17")),
-    Environment("1.15.5", "3.7", V1_TARGETS, (*KERAS_2_3, "numpy<1.19", "bert4keras==0.11.5")),
+    Environment("1.14.0", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.17")),
+    Environment("1.15.5", "3.7", ("keras", "tf.keras", "tf.keras-eager"), (*KERAS_2_3, "numpy<1.19", "bert4keras==0.11.5")),
     Environment("2.0.4", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.19")),
     Environment("2.1.0", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.19")),
     Environment("2.4.4", "3.8", ("tf.keras",), ("protobuf<3.21",)),
