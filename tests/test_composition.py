@@ -133,7 +133,22 @@ def test_inside_time_distributed(name, prove, L):
         "BatchNormalization": lambda: L.BatchNormalization(momentum=0.7),
         "Dropout": lambda: L.Dropout(0.4, seed=2),
     }
-    prove(makers[name], SERIES, call=lambda layer, x: L.TimeDistributed(layer)(x))
+    # tf.keras 1.15 calls a layer that it takes for a user's step by step, and once more to see its outputs.
+    once = getattr(L.TimeDistributed(makers[name]()), "_always_use_reshape", True)
+    prove(makers[name], SERIES, call=lambda layer, x: L.TimeDistributed(layer)(x), again=once, less=once)
+
+
+@pytest.mark.modes("loop", "function", "fit")
+def test_custom_layer_inside_time_distributed(prove, keras, L, tf):
+    """Which Keras calls step by step if the batch size is known, wrapped or not."""
+
+    def call(self, inputs):
+        return tf.matmul(inputs / tf.reduce_sum(inputs), self.kernel)
+
+    def series(layer, x):
+        return L.TimeDistributed(layer)(x)
+
+    prove(lambda: make_layer(keras, call), SERIES, call=series, batch=len(SERIES), again=False, less=False)
 
 
 def test_inside_rnn(L):

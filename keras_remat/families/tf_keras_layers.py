@@ -9,6 +9,10 @@ from keras_remat.families import registry, wrapping
 from keras_remat.replay.marks import unconverted
 
 
+# By these TimeDistributed tells the layers of Keras, which it calls on all steps at once, from others.
+_BUILT_IN = ("_keras_api_names", "_keras_api_names_v1")
+
+
 def make_classes(family, runtime):
     """Return the wrapper classes for the layers of `family`."""
     layer_class = family.layer_class
@@ -23,6 +27,8 @@ def make_classes(family, runtime):
             wrapping.check_policy(policy)
             # Keras reads the signature of `call` when a layer is made, so this comes first.
             vars(self)["call"] = _recomputed(self, layer, family, runtime)
+            for attribute in _BUILT_IN:
+                vars(self)[attribute] = getattr(layer, attribute, ())
             super().__init__(layer, name=name or wrapping.wrapper_name(layer), **kwargs)
             self.policy = policy
             self.supports_masking = True

@@ -21,14 +21,15 @@ _LOOPS = (WhileBodyFuncGraph, WhileCondFuncGraph)
 _CONTROL_FLOW = _LOOPS + (CondBranchFuncGraph,)
 
 
-def block_graph():
+def block_graph(everywhere=True):
     """Return the graph of the outermost block that the current graph is a branch or loop body of.
 
     None if there is none: a function that is traced while a block runs is not the block's, and may
-    be cached, so it must see nothing of the block.
+    be cached, so it must see nothing of the block. A scope that is open everywhere counts as a block,
+    unless `everywhere` is false.
     """
     found = None
-    everywhere = any(scope.everywhere for scope in scopes())
+    everywhere = everywhere and any(scope.everywhere for scope in scopes())
     graphs = {id(scope.graph) for scope in scopes() if scope.graph is not None}
     graph = ops.get_default_graph()
     while graph is not None:

@@ -12,7 +12,7 @@ from keras_remat.replay.wrapping import wrap
 
 def _read(original, resource, dtype, name=None):
     """Read a variable once, in the block's graph, also where a branch or loop asks for it."""
-    graph = None if context.executing_eagerly() else block_graph()
+    graph = None if context.executing_eagerly() else block_graph(everywhere=False)
     if graph is None or _is_plain_place(graph) or _is_noted(resource, "written"):
         return original(resource, dtype, name=name)
     for scope in scopes.scopes():
@@ -37,8 +37,10 @@ def _write(original, resource, *args, **kwargs):
             if scope.graph is None and scope.mode == scopes.RECORD and id(resource) not in scope.written:
                 if gen_resource_variable_ops.var_is_initialized_op(resource):
                     scope.written[id(resource)] = (resource, _value(resource))
-    elif block_graph() is not None and not _is_plain_place(block_graph()):
-        if _is_noted(resource, "lifted") and in_loop(block_graph()):
+        return original(resource, *args, **kwargs)
+    graph = block_graph(everywhere=False)
+    if graph is not None and not _is_plain_place(graph):
+        if _is_noted(resource, "lifted") and in_loop(graph):
             raise RematError(
                 "A variable that a recomputed block reads in tf.while_loop may not be written there "
                 f"afterwards. Received: a write by {original.__name__}. Write it outside the loop, or "
