@@ -9,12 +9,16 @@ from typing import NamedTuple, Tuple
 
 
 class Limit(NamedTuple):
-    """Tests that cannot pass: a pattern of test names, where, and the reason."""
+    """Tests that cannot pass: a pattern of test names, where, and the reason.
+
+    Where chance decides, `is_certain` is false, and a test that passes is no error.
+    """
 
     tests: str
     targets: Tuple[str, ...]
     reason: str
     versions: Tuple[Tuple[int, int], Tuple[int, int]] = ((1, 14), (9, 0))
+    is_certain: bool = True
 
     def covers(self, test, target):
         """True if the limit holds for a test, `module.py::name[...]`, of a target."""
@@ -35,17 +39,6 @@ LIMITS = (
         "Keras 2.3.1 makes no layers of TensorFlow's operators",
     ),
     Limit(
-        "test_subclassed.py::test_between_two_fits*",
-        ("keras",),
-        "the graph of a subclassed model is built by its first call and cannot be called anew",
-    ),
-    Limit(
-        "test_subclassed.py::test_between_two_fits*",
-        ("tf.keras",),
-        "the graph of a subclassed model is built by its first call and cannot be called anew",
-        ((1, 14), (1, 15)),
-    ),
-    Limit(
         "test_layers_plain.py::test_layer?function-SpectralNormalization?",
         ("tf.keras",),
         "Keras' own SpectralNormalization tests a tensor as a bool in functions",
@@ -60,10 +53,17 @@ LIMITS = (
         Limit(
             f"test_mixed_precision.py::test_global_policy?*-{name}-mixed_bfloat16?",
             ("tf.keras",),
-            "TensorFlow 2.4 to 2.6 lacks bfloat16 kernels of this layer",
-            ((2, 4), (2, 6)),
+            f"TensorFlow lacks bfloat16 kernels of this layer up to 2.{last}",
+            ((2, 4), (2, last)),
         )
-        for name in ("conv", "layer norm", "lstm")
+        for name, last in (("conv", 6), ("layer norm", 11), ("lstm", 11))
+    ),
+    Limit(
+        "test_layers_plain.py::test_layer?function-RandomTranslation?",
+        ("tf.keras",),
+        "tf.vectorized_map of TensorFlow 2.11 draws in an order that it leaves to chance",
+        ((2, 11), (2, 11)),
+        is_certain=False,
     ),
     Limit(
         "test_arguments.py::test_positional_tensors*",

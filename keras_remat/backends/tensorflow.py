@@ -4,7 +4,7 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
 from keras_remat.errors import RematError
-from keras_remat.replay import eager, function_calls, graph, variable_ops  # noqa: F401  they wrap TensorFlow's functions
+from keras_remat.replay import eager, function_calls, graph, variable_ops, vectorized  # noqa: F401  they wrap functions
 from keras_remat.replay import scope as scopes
 from keras_remat.replay.captured import captured, leaves_of
 from keras_remat.replay.random_ops import recording  # noqa: F401

@@ -25,8 +25,7 @@ class GraphConversion:
         return graph_parts.is_converted(layer)
 
     def forget_functions(self, model):
-        self.in_graph(graph_models.settle, self, model)
-        graph_models.renew_functions(self, model)
+        graph_models.keep_slots(self, model, lambda: self.in_graph(graph_models.settle, self, model))
 
     def in_graph(self, function, *args):
         """Call `function` where Keras builds its graph."""

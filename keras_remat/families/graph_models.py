@@ -8,8 +8,7 @@ stands for it in the new one. Inputs, targets, sample weights and variables are 
 
 import tensorflow as tf
 
-from keras_remat.errors import RematError
-from keras_remat.families import graph_parts, places, wrapping
+from keras_remat.families import graph_parts, graph_subclassed, places, wrapping
 from keras_remat.families.base import Call
 from keras_remat.replay import graph as replay_graph
 from keras_remat.replay import rebuild, subgraph
@@ -56,16 +55,10 @@ def settle(family, model):
 
 
 def _settle_one(family, model):
-    if not graph_parts.is_to_be_cut(family, model):
-        return
-    if not getattr(model, "_is_graph_network", False):
-        if getattr(model, "inputs", None):
-            raise RematError(
-                "A subclassed model in graph mode must be converted before it is called first. Received: "
-                "%r, which has been called. Make the model anew and convert it first." % model.name
-            )
-        return
-    _rebuild(family, model)
+    if graph_subclassed.was_called(model):
+        graph_subclassed.call_anew(family, model)
+    elif getattr(model, "_is_graph_network", False) and graph_parts.is_to_be_cut(family, model):
+        _rebuild(family, model)
 
 
 def _rebuild(family, model):
@@ -146,14 +139,16 @@ def _put_back(family, model):
             place.put(new)
 
 
-def renew_functions(family, model):
-    """Drop the functions that Keras made of the old graph; an optimizer's slots keep their values."""
+def keep_slots(family, model, change):
+    """Call `change()`; drop the functions that Keras made of the old graph, and keep an optimizer's slots."""
     had_training = getattr(model, "train_function", None) is not None
+    optimizer = getattr(model, "optimizer", None)
+    makes_slots = had_training and optimizer is not None and not hasattr(optimizer, "_create_slots")
+    values = optimizer.get_weights() if makes_slots else None
+    change()
     for name in _FUNCTIONS:
         if getattr(model, name, None) is not None:
             setattr(model, name, None)
-    optimizer = getattr(model, "optimizer", None)
-    if had_training and optimizer is not None and not hasattr(optimizer, "_create_slots"):
-        values = optimizer.get_weights()  # each training function makes slots of its own
+    if makes_slots:  # each training function makes some of its own
         family.in_graph(model._make_train_function)
         optimizer.set_weights(values)

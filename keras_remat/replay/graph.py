@@ -49,6 +49,8 @@ def recompute(outputs, inputs, new_ops):
 @ops.RegisterGradient(GRADIENT)
 def _gradient(op, *grads):
     """Differentiate a copy of the block that ends in `op`."""
+    if op is None:  # a SavedModel is written, which holds gradients without their ops: an identity's then
+        return list(grads)
     count = op.get_attr(_OUTPUTS)
     outputs, boundary = list(op.inputs[:count]), list(op.inputs[count:])
     grads = [_dense_or_sparse(g) for g in grads[:count]]
