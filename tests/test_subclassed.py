@@ -71,13 +71,16 @@ def trained(target, mode, change, holder="list"):
     if mode in ("loop", "fit-eager"):
         kit.take_runs()
     taken += trainer.train([X], Y, 1)
-    runs = kit.runs()
+    again = count_again(kit.runs())
+    return taken, get_weights(model), trainer.predict([X]), again
+
+
+def count_again(runs):
+    """How often blocks ran again: eagerly, or in the graph of the last run."""
     last = runs[-1].graph
     if last is None:
-        again = sum(run.again for run in runs)
-    else:
-        again = sum(op.type == "Atan" for op in last.get_operations() if COPY.match(op.name))
-    return taken, get_weights(model), trainer.predict([X]), again
+        return sum(run.again for run in runs)
+    return sum(op.type == "Atan" for op in last.get_operations() if COPY.match(op.name))
 
 
 def assert_exact(target, mode, change, again, holder="list"):
@@ -136,7 +139,8 @@ def test_everything_is_excluded(target):
 def test_between_two_fits(target, mode):
     def run(change):
         target.reset()
-        model = make_model(Kit(target))
+        kit = Kit(target, marked=True)
+        model = make_model(kit)
         optimizer = target.keras.optimizers.SGD(learning_rate=0.05, momentum=0.9)
         options = {"run_eagerly": True} if mode == "fit-eager" else {}
         model.compile(optimizer, "mse", **options)
@@ -144,9 +148,11 @@ def test_between_two_fits(target, mode):
         model.fit(X, Y, **fit)
         change(model)
         model.fit(X, Y, **fit)
-        return get_weights(model), model.predict(X)
+        again = count_again(kit.runs())
+        return get_weights(model), model.predict(X), again
 
     plain, converted = run(lambda model: None), run(recompute_all)
+    assert plain[2] == 0 < converted[2]
     for pair in zip(plain[0] + [plain[1]], converted[0] + [converted[1]]):
         assert_same("weight", *pair, tolerance=1e-5)
 

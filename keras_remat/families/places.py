@@ -69,14 +69,24 @@ def all_of(family, model):
     for endpoint in getattr(model, "_training_endpoints", None) or ():
         found += [Place(endpoint, name) for name in ("_output",) if name in vars(endpoint)]
     for layer in _with_metrics(family, model):
-        for values in [vars(layer).get(name) for name in _LISTS]:
-            found += [Place(values, i) for i in range(len(values or ()))]
-        for name in _DICTS:
-            for values in vars(layer).get(name, {}).values():
-                found += [Place(values, i) for i in range(len(values))]
+        found += [Place(values, i) for values in lists(layer) for i in range(len(values))]
         if "_call_result" in vars(layer):
             found.append(Place(layer, "_call_result"))
     return found
+
+
+def lists(layer):
+    """List the lists in which `layer` itself holds updates and losses."""
+    found = [vars(layer).get(name) for name in _LISTS]
+    found += [values for name in _DICTS for values in vars(layer).get(name, {}).values()]
+    return [values for values in found if values]
+
+
+def op_of(value):
+    """Return the op that an update or loss is, or is made by; None if it is neither op nor tensor."""
+    if isinstance(value, tf.Tensor):
+        return value.op
+    return value if isinstance(value, tf.Operation) else getattr(value, "_parent_op", None)
 
 
 def replace_outputs(model, work):
@@ -138,7 +148,7 @@ def translated(value, work):
     if isinstance(value, tf.Tensor):
         work.copy(work.reach([value.op]), repeatable=False)
         return _marked(work.tensor(value), value, work)
-    op = value if isinstance(value, tf.Operation) else getattr(value, "_parent_op", None)
+    op = op_of(value)
     if op is None:
         return value
     work.copy(work.reach([op]), repeatable=False)

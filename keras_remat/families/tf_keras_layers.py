@@ -135,8 +135,15 @@ def _show_metrics(family, cls, inner):
     def metrics(self):
         return [metric for layer in inner(self) for metric in layer.metrics]
 
+    def tensors(self):  # TensorFlow 1.14
+        found = {}
+        for layer in inner(self):
+            found.update(getattr(layer, "_all_metrics_tensors", None) or layer._metrics_tensors)
+        return found
+
     cls.metrics = property(metrics)
     cls._metrics = property(metrics, lambda self, value: None)
+    cls._metrics_tensors = property(tensors, lambda self, value: None)
 
 
 def _recomputed(wrapper, layer, family, runtime):
