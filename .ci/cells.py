@@ -37,7 +37,12 @@ class Cell(NamedTuple):
 
 ENVIRONMENTS = (
     Environment("1.14.0", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.17")),
-    Environment("1.15.5", "3.7", ("keras", "tf.keras", "tf.keras-eager"), (*KERAS_2_3, "numpy<1.19", "bert4keras==0.11.5")),
+    Environment(
+        "1.15.5",
+        "3.7",
+        ("keras", "tf.keras", "tf.keras-eager"),
+        (*KERAS_2_3, "numpy<1.19", "bert4keras==0.11.5"),
+    ),
     Environment("2.0.4", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.19")),
     Environment("2.1.0", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.19")),
     Environment("2.4.4", "3.8", ("tf.keras",), ("protobuf<3.21",)),
@@ -50,16 +55,6 @@ ENVIRONMENTS = (
 NEWEST = ENVIRONMENTS[-1]
 
 CELLS = tuple(Cell(target, one) for one in ENVIRONMENTS for target in one.targets)
-
-# Not yet green from end to end: they run last and are shown, and do not decide. A cell leaves this list
-# when all its tests pass.
-OPEN = frozenset(
-    cell.name
-    for cell in CELLS
-    if cell.target in ("keras", "tf.keras-eager")
-    or cell.environment.name in ("tf114", "tf115", "tf20", "tf21", "tf24", "tf26", "tf211")
-)
-DECIDING = tuple(cell for cell in CELLS if cell.name not in OPEN)
 
 # Every script in examples/ runs in the newest environment, but for these.
 EXAMPLE_ENVIRONMENTS = {"keras2_bert4keras": "tf115"}

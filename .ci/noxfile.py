@@ -15,7 +15,7 @@ from python_discovery import get_interpreter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cells import CELLS, ENVIRONMENTS, EXAMPLE_ENVIRONMENTS, NEWEST, OPEN, TESTS
+from cells import CELLS, ENVIRONMENTS, EXAMPLE_ENVIRONMENTS, NEWEST, TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVS = ROOT / ".envs"
@@ -74,7 +74,7 @@ def add_cell(cell):
         args = ("-m", "pytest", "tests", *options, *session.posargs)
         run_python(session, cell.environment.name, *args, **ON_CPU)
 
-    tag = "open" if cell.name in OPEN else "test" if cell.environment is NEWEST else "rest"
+    tag = "test" if cell.environment is NEWEST else "rest"
     add(cell.name, test, tags=[tag], requires=[cell.environment.name])
 
 

@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config, items):
         (kept if exists and params.get("mode", "any") else left_out).append(item)
         limit = limits.limit_of(item.nodeid.rpartition("/")[2], config.target)
         if limit:
-            item.add_marker(pytest.mark.xfail(reason=limit.reason, strict=limit.is_certain))
+            item.add_marker(pytest.mark.xfail(reason=limit.reason, strict=True))
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
 

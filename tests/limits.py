@@ -9,16 +9,12 @@ from typing import NamedTuple, Tuple
 
 
 class Limit(NamedTuple):
-    """Tests that cannot pass: a pattern of test names, where, and the reason.
-
-    Where chance decides, `is_certain` is false, and a test that passes is no error.
-    """
+    """Tests that cannot pass: a pattern of test names, where, and the reason."""
 
     tests: str
     targets: Tuple[str, ...]
     reason: str
     versions: Tuple[Tuple[int, int], Tuple[int, int]] = ((1, 14), (9, 0))
-    is_certain: bool = True
 
     def covers(self, test, target):
         """True if the limit holds for a test, `module.py::name[...]`, of a target."""
@@ -61,9 +57,8 @@ LIMITS = (
     Limit(
         "test_layers_plain.py::test_layer?function-RandomTranslation?",
         ("tf.keras",),
-        "tf.vectorized_map of TensorFlow 2.11 draws in an order that it leaves to chance",
+        "tf.vectorized_map of TensorFlow 2.11 orders what a function draws in it by itself",
         ((2, 11), (2, 11)),
-        is_certain=False,
     ),
     Limit(
         "test_arguments.py::test_positional_tensors*",

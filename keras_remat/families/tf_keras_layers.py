@@ -8,7 +8,6 @@ order.
 from keras_remat.families import registry, wrapping
 from keras_remat.replay.marks import unconverted
 
-
 # By these TimeDistributed tells the layers of Keras, which it calls on all steps at once, from others.
 _BUILT_IN = ("_keras_api_names", "_keras_api_names_v1")
 

@@ -7,7 +7,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import dtypes, function_def_to_graph
 from tensorflow.python.ops import control_flow_util_v2
 
-from keras_remat.replay import subgraph
+from keras_remat.replay import library
 from keras_remat.replay.random_ops import draw_seed
 
 TWINS = {
@@ -38,7 +38,7 @@ class _Rewrite:
         self.op, self.kind = op, kind
         self.attrs, self.first, self.types = _KINDS[kind]
         names = [op.get_attr(attr).name for attr in self.attrs]
-        self.definitions = [_copy(subgraph.definition(subgraph.find_function(op.graph, n))) for n in names]
+        self.definitions = [_copy(library.definition(library.find_function(op.graph, n))) for n in names]
         self.randoms = [n for d in self.definitions for n in d.node_def if n.op in TWINS and kind == "If"]
         self.lifted = [
             i
@@ -86,7 +86,7 @@ class _Rewrite:
             node.attr[attr].func.name = _register(self.op.graph, definition)
         if "_read_only_resource_inputs" in node.attr:
             del node.attr["_read_only_resource_inputs"]
-        if subgraph.is_stateless(self.op.graph, node):
+        if library.is_stateless(self.op.graph, node):
             node.op = "Stateless" + self.kind
 
     def _retype(self, node, i, value):

@@ -13,72 +13,16 @@ import collections
 import tensorflow as tf
 from tensorflow.python.framework import importer, ops
 
-from keras_remat.errors import RematError
 from keras_remat.replay import control_flow
+from keras_remat.replay.library import function_names, is_local, is_stateless, share_function
 
-# Stateful, but on a resource that each copy makes for itself and that lives in one step.
-_LOCAL_RESOURCES = ("TensorArray", "Stack")
 _SOURCES = frozenset(["Placeholder", "PlaceholderWithDefault", "VarHandleOp", "VariableV2", "Arg"])
 OPAQUE = (tf.resource, tf.variant)  # no numbers: they pass through no IdentityN
-_FUNCTION_ATTRS = ("then_branch", "else_branch", "cond", "body", "f", "branches")
 
 
 def key(tensor):
     """Name a tensor within its graph (tensors of TensorFlow 2 are not hashable)."""
     return tensor.name
-
-
-def find_function(graph, name):
-    """Return the function called `name` seen from `graph`, or None."""
-    while graph is not None:
-        found = graph._get_function(name)
-        if found is not None:
-            return found
-        graph = getattr(graph, "outer_graph", None)
-    return None
-
-
-def function_names(node_def):
-    """Yield the names of the functions that a node may call."""
-    for attr in _FUNCTION_ATTRS:
-        if attr in node_def.attr:
-            value = node_def.attr[attr]
-            if value.func.name:
-                yield value.func.name
-            for func in value.list.func:
-                yield func.name
-
-
-def definition(function):
-    """Return the protocol buffer of a function."""
-    for attr in ("cached_definition", "definition"):
-        found = getattr(function, attr, None)
-        if found is not None:
-            return found
-    raise RematError(f"The definition of the TensorFlow function {function.name!r} cannot be read.")
-
-
-def is_stateless(graph, node_def):
-    """True if `node_def` is stateful only for what it could call: the functions it does call are not."""
-    names = list(function_names(node_def))
-    for name in names:
-        function = find_function(graph, name)
-        if function is None:
-            return False
-        for node in definition(function).node_def:
-            if _op_def(graph, node.op).is_stateful and not _is_local(node.op):
-                if not is_stateless(graph, node):
-                    return False
-    return bool(names)
-
-
-def _op_def(graph, op_type):
-    find = getattr(graph, "op_def_for_type", None) or graph._get_op_def
-    return find(op_type)
-
-
-def _is_local(op_type):
-    return op_type.startswith(_LOCAL_RESOURCES) and op_type.endswith(("V2", "V3"))
 
 
 class _Repeatable:
@@ -99,7 +43,7 @@ class _Repeatable:
     def _by_itself(self, op):
         if op.type in _SOURCES:
             return False
-        if _is_local(op.type):
+        if is_local(op.type):
             # Where the results of a loop are kept, a TensorArray that it wrote is not there again.
             return not self._kept
         return not op.op_def.is_stateful or is_stateless(op.graph, op.node_def)
@@ -238,7 +182,7 @@ def _graph_def(copied, feeds, gate, frame, source_graph, graph):
         strip_colocation(node, names)
         control_flow.rename_frame(node, frame)
         for function in function_names(node):
-            _share_function(source_graph, graph, function)
+            share_function(source_graph, graph, function)
     if gate_name:
         input_map["^" + _GATE] = gate
     return graph_def, input_map
@@ -265,20 +209,6 @@ def strip_colocation(node, names):
         node.attr["_class"].list.s.extend(kept)
         if not kept:
             del node.attr["_class"]
-
-
-def _share_function(source_graph, graph, name):
-    """Make the function called `name`, and those that it calls, known to `graph`."""
-    if graph is source_graph or find_function(graph, name) is not None and graph._is_function(name):
-        return
-    function = find_function(source_graph, name)
-    if function is None:
-        return
-    for node in definition(function).node_def:
-        for inner in function_names(node):
-            _share_function(source_graph, graph, inner)
-    if not graph._is_function(name):
-        function.add_to_graph(graph)
 
 
 def finish(op, twin):
