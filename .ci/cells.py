@@ -50,7 +50,12 @@ ENVIRONMENTS = (
     Environment("2.11.1", "3.10", ("tf.keras",), ("numpy<2",)),
     Environment("2.15.1", "3.11", ("tf.keras",)),
     # scikit-learn, matplotlib and tqdm are for the demo.
-    Environment("2.21.*", "3.13", ("tf_keras",), ("tf_keras==2.21.*", "scikit-learn", "matplotlib", "tqdm")),
+    Environment(
+        "2.21.*",
+        "3.13",
+        ("tf_keras",),
+        ("tf_keras==2.21.*", "scikit-learn", "matplotlib", "tqdm", "pytest-xdist"),
+    ),
 )
 NEWEST = ENVIRONMENTS[-1]
 

@@ -71,6 +71,8 @@ def add_cell(cell):
     def test(session):
         junit = ENVS / "results" / f"{cell.name}.xml"
         options = ("--target", cell.target, f"--junitxml={junit}")
+        if cell.environment is NEWEST:  # it runs alone
+            options += ("-n", "2", "--dist", "loadfile")
         args = ("-m", "pytest", "tests", *options, *session.posargs)
         run_python(session, cell.environment.name, *args, **ON_CPU)
 

@@ -48,11 +48,11 @@ def main():
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="6 steps: is everything in place?")
-    parser.add_argument("--steps", type=int, help="training steps of each run (default 24)")
+    parser.add_argument("--steps", type=int, help="training steps of each run (default 20)")
     parser.add_argument("--picture", type=Path, default=Path("demo.png"), metavar="FILE")
     parser.add_argument("--child", nargs=2, metavar=("TASK", "VARIANT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    options.steps = options.steps or (6 if options.quick else 24)
+    options.steps = options.steps or (6 if options.quick else 20)
     if options.steps < 5:
         parser.error(f"--steps must be at least 5, for warm steps to measure: {options.steps}")
     return options
