@@ -15,7 +15,6 @@ from keras_remat.replay import subgraph
 from keras_remat.replay.marks import unconverted
 
 _SEGMENTS = "_keras_remat_segments"  # on a model: its segments
-_CALL = "_keras_remat_plain_call"  # on a layer: the `call` that the instance had before, None if the class's
 
 
 class Part(NamedTuple):
@@ -37,24 +36,18 @@ def convert_layer(family, layer, runtime):
     def call(*args, **kwargs):
         return runtime.call(layer.name, family.convertible(plain, layer), (layer,), family, args, kwargs)
 
-    vars(layer)[_CALL] = vars(layer).get("call")
-    vars(layer)["call"] = unconverted(wrapping.with_signature_of(call, plain))
+    wrapping.replace_call(layer, unconverted(wrapping.with_signature_of(call, plain)))
 
 
 def restore(layer):
     """Undo `convert` and `convert_layer`."""
     vars(layer).pop(_SEGMENTS, None)
-    if _CALL in vars(layer):
-        before = vars(layer).pop(_CALL)
-        if before is None:
-            del vars(layer)["call"]
-        else:
-            vars(layer)["call"] = before
+    wrapping.restore_call(layer)
 
 
 def is_converted(layer):
     """True if something is noted on `layer` itself."""
-    return _SEGMENTS in vars(layer) or _CALL in vars(layer)
+    return _SEGMENTS in vars(layer) or wrapping.is_call_replaced(layer)
 
 
 def is_to_be_cut(family, model):
@@ -91,7 +84,7 @@ def _segments(family, model):
     if _SEGMENTS in vars(model):
         return vars(model)[_SEGMENTS]
     calls = family.calls(model)
-    return [Segment((c,), c.inputs, c.outputs, _CALL in vars(c.layer)) for c in calls]
+    return [Segment((c,), c.inputs, c.outputs, wrapping.is_call_replaced(c.layer)) for c in calls]
 
 
 def _tensors_of(call, tensors):

@@ -5,7 +5,7 @@ import importlib
 
 import tensorflow as tf
 
-from keras_remat.families import base, tf_keras_layers, tf_keras_models
+from keras_remat.families import base, tf_keras_layers, tf_keras_models, wrapping
 from keras_remat.replay import autograph
 from keras_remat.replay.wrapping import kept, outside, wrap
 
@@ -72,10 +72,10 @@ class TFKeras(base.Family):
         tf_keras_models.convert_layer(self, layer, runtime)
 
     def restore(self, layer):
-        tf_keras_models.restore(layer)
+        wrapping.restore_call(layer)
 
     def is_converted(self, layer):
-        return tf_keras_models.is_converted(layer)
+        return wrapping.is_call_replaced(layer)
 
     def forget_functions(self, model):
         tf_keras_models.forget_functions(model)

@@ -113,10 +113,7 @@ def make_classes(family, runtime):
 
         @classmethod
         def from_config(cls, config, custom_objects=None):
-            config = dict(config)
-            deserialize = family.module("layers").deserialize
-            layers = [deserialize(c, custom_objects=custom_objects) for c in config.pop("layers")]
-            return cls(layers, **config)
+            return cls(**wrapping.with_layers(family, config, custom_objects))
 
     for cls in (Recompute, RecomputeSequential):
         cls.__module__, cls.__qualname__ = "keras_remat.layers", cls.__name__

@@ -12,8 +12,6 @@ from keras_remat.families import wrapping
 from keras_remat.families.base import Call
 from keras_remat.replay.marks import unconverted
 
-_CONVERTED = "_keras_remat_call"  # holds the `call` that the instance had before, None if the class's
-
 
 def calls(family, model):
     """List the calls of a Sequential or functional model; None for others."""
@@ -198,23 +196,7 @@ def _set_call(layer, call, plain):
     def method(self, *args, **kwargs):
         return call(*args, **kwargs)
 
-    # Not by attribute: Keras would track it.
-    vars(layer)[_CONVERTED] = vars(layer).get("call")
-    vars(layer)["call"] = types.MethodType(unconverted(wrapping.as_method(method, plain)), layer)
-
-
-def restore(layer):
-    """Give `layer` back the `call` that it had."""
-    before = vars(layer).pop(_CONVERTED)
-    if before is None:
-        del vars(layer)["call"]
-    else:
-        vars(layer)["call"] = before
-
-
-def is_converted(layer):
-    """True if `layer` has a call that was put there by this module."""
-    return _CONVERTED in vars(layer)
+    wrapping.replace_call(layer, types.MethodType(unconverted(wrapping.as_method(method, plain)), layer))
 
 
 def like_layers(family, model):

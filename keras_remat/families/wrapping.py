@@ -151,6 +151,36 @@ def size_of(shape):
     return size
 
 
+def with_layers(family, config, custom_objects):
+    """Return the config of a list of layers with layers in the place of their configs."""
+    deserialize = family.module("layers").deserialize
+    layers = [deserialize(c, custom_objects=custom_objects) for c in config["layers"]]
+    return dict(config, layers=layers)
+
+
+_PLAIN_CALL = "_keras_remat_plain_call"  # on a layer: the `call` that the instance had, None if the class's
+
+
+def replace_call(layer, call):
+    """Make `call` the method of `layer` alone; not by attribute: Keras would track it."""
+    vars(layer)[_PLAIN_CALL] = vars(layer).get("call")
+    vars(layer)["call"] = call
+
+
+def is_call_replaced(layer):
+    """True if `replace_call` gave `layer` its method."""
+    return _PLAIN_CALL in vars(layer)
+
+
+def restore_call(layer):
+    """Undo `replace_call`, if it was done."""
+    if is_call_replaced(layer):
+        before = vars(layer).pop(_PLAIN_CALL)
+        del vars(layer)["call"]
+        if before is not None:
+            vars(layer)["call"] = before
+
+
 def weights_in_order(layers):
     """List the weights of `layers`, each once, layer by layer as a model does, not trainable ones first."""
     return list({id(weight): weight for layer in layers for weight in layer.weights}.values())
