@@ -63,6 +63,16 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
     matches = _matcher(match, "match") if match is not None else None
     excluded = _matcher(exclude, "exclude") if exclude is not None else lambda layer: False
     is_graph = matches is None and family.calls(model) is not None
+    if matches is not None and strategy != "auto":
+        raise RematError(
+            "`strategy` cuts a whole model; the layers that `match` chooses are blocks by themselves. "
+            f"Received: strategy={strategy!r} and match={match!r}. Leave one of them out."
+        )
+    if exclude is not None and not any(map(excluded, family.sublayers(model))):
+        raise RematError(
+            f"`exclude` must match a layer of the model. Received: exclude={exclude!r}, which matches none "
+            f"of: {_names(family, model)}. Correct it, or leave it out."
+        )
     layers = [] if is_graph else _chosen_layers(family, model, matches, excluded, match)
     restore(model)
     try:
@@ -116,7 +126,8 @@ def _check_strategy(strategy):
     is_count = isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
     if not is_count and not (isinstance(strategy, str) and strategy in _STRATEGIES):
         raise RematError(
-            f'`strategy` must be "auto", "sqrt", "every" or a positive int. Received: strategy={strategy!r}.'
+            f'`strategy` must be "auto", "sqrt", "every" or a positive int. Received: strategy={strategy!r}. '
+            "Take one of these."
         )
 
 
@@ -134,7 +145,7 @@ def _matcher(choice, argument):
         return choice
     raise RematError(
         f"`{argument}` must be a name, a regular expression, a class, a predicate or a list of these. "
-        f"Received: {argument}={choice!r}."
+        f"Received: {argument}={choice!r}. Name the layers, for example."
     )
 
 
@@ -162,22 +173,25 @@ def _matching_layers(family, model, matches, excluded, match):
     for layer in family.sublayers(model):
         if layer is model or id(layer) in inside:
             continue
-        if matches(layer) and not excluded(layer):
+        if matches(layer) and not any(map(excluded, family.sublayers(layer))):
             chosen.append(layer)
             inside.update(id(x) for x in family.sublayers(layer))
     if not chosen:
-        names = sorted(layer.name for layer in family.sublayers(model) if layer is not model)
-        listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
         raise RematError(
             f"`match` must match a layer of the model. Received: match={match!r}, which matches none of: "
-            f"{listed}."
+            f"{_names(family, model)}. Correct it, or exclude less."
         )
     return chosen
 
 
+def _names(family, model):
+    names = sorted(layer.name for layer in family.sublayers(model) if layer is not model)
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+
+
 def _like_layers(family, model, excluded):
     """List the layers of a subclassed model that lie in lists of one class."""
-    blocks = [x for x in family.like_layers(model) if not excluded(x)]
+    blocks = [x for x in family.like_layers(model) if not any(map(excluded, family.sublayers(x)))]
     if not blocks:
         raise RematError(
             "A subclassed model must hold its blocks in a list of layers of one class, or `match` must "
@@ -194,9 +208,12 @@ def _convert_graph(family, model, strategy, excluded):
     for i, call in enumerate(calls):
         if excluded(call.layer):
             separate.add(i)
-        elif _is_cut_by_itself(family, call.layer, strategy):
+            continue
+        holds_excluded = any(map(excluded, family.sublayers(call.layer)))
+        if holds_excluded or _is_cut_by_itself(family, call.layer, strategy):
             separate.add(i)
-            if not family.is_converted(call.layer):
+            is_cut = family.is_model(call.layer) and family.calls(call.layer) is not None
+            if is_cut and not family.is_converted(call.layer):
                 _convert_graph(family, call.layer, strategy, excluded)
     outputs = family.output_keys(model)
     blocks = _cut(calls, outputs, separate, strategy)

@@ -62,6 +62,12 @@ def recompute_grad(call=None, *, enabled=None):
         owner, rest = _owner(call, args)
         on = _is_on(enabled)
         block = _block(call, owner)
+        if on and any(type(x).__name__ == "KerasTensor" for x in (*rest, *kwargs.values())):
+            raise RematError(
+                "A decorated function takes tensors, not the symbolic inputs of a model. Received: a call of "
+                f"{block.name!r} on a keras.Input. Make its layers a block with Recompute or "
+                "RecomputeSequential."
+            )
         if on and block.family.may_differentiate():
             return engine.run(block, rest, kwargs)
         return block.run(*rest, **kwargs)

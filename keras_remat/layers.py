@@ -63,9 +63,8 @@ class Recompute(metaclass=_Facade):
         make = wrapper_classes(family)[0]
         if not family.has_one_wrapper:
             return make(layer, policy=policy, name=name)
-        wrapper = wrapping.only_wrapper(layer, name) or make(layer, policy=policy, name=name)
-        wrapping.note_wrapper(layer, wrapper)
-        return wrapper
+        wrapping.check_policy(policy)
+        return wrapping.only_wrapper(layer, name) or make(layer, policy=policy, name=name)
 
 
 class RecomputeSequential(metaclass=_Facade):

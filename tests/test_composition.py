@@ -1,10 +1,13 @@
 """Wrappers in wrappers, around models, inside Keras' own wrappers, shared, and lists of layers."""
 
+import copy
+
+import numpy as np
 import pytest
 from custom import make_layer
 from proofs import assert_same, floats, ints
 
-from keras_remat import Recompute, RecomputeSequential
+from keras_remat import Recompute, RecomputeSequential, recompute_all
 
 pytestmark = pytest.mark.modes("loop", "function", "graph")
 
@@ -84,6 +87,26 @@ def test_two_wrappers_of_one_layer(prove, L):
         plain=lambda layer: [layer, layer],
         call=lambda pair, x: pair[1](pair[0](x)),
     )
+
+
+@pytest.mark.modes("loop")
+def test_deep_copies(mode, target, keras, L, tf):
+    """A copy runs its own layer, wrapped or converted."""
+    wrapped = Recompute(L.Dense(3))
+    x = tf.constant(X)
+    wrapped(x)
+    converted = L.Dense(3, name="converted")
+    converted(x)
+    holder = type("Holder", (keras.Model,), {"call": lambda self, inputs: self.block(inputs)})()
+    holder.block = converted
+    recompute_all(holder, match="converted")
+    for block in (wrapped, converted):
+        twin = copy.deepcopy(block)
+        for weight in twin.weights:
+            weight.assign(weight * 2.0 + 1.0)
+        expected = tf.matmul(x, twin.weights[0]) + twin.weights[1]
+        np.testing.assert_allclose(twin(x).numpy(), expected.numpy(), rtol=1e-5)
+        assert np.abs(twin(x).numpy() - block(x).numpy()).max() > 0.1
 
 
 def test_sequential_model(prove, keras, L):

@@ -4,7 +4,7 @@ import pytest
 from custom import make_layer
 from proofs import floats
 
-from keras_remat import Recompute
+from keras_remat import Recompute, RematError
 
 pytestmark = pytest.mark.modes("loop", "function", "graph")
 
@@ -45,6 +45,49 @@ def test_loop_without_randomness(prove, keras, tf):
         return tf.while_loop(lambda i, hidden: i < 3, body, [tf.constant(0), inputs])[1]
 
     prove(lambda: make_layer(keras, call), X)
+
+
+@pytest.mark.modes("function")
+@pytest.mark.parametrize("write", ["slice", "scatter_nd_add"])
+def test_write_after_read_in_a_loop(write, mode, keras, tf):
+    def call(self, inputs):
+        for _ in tf.range(3):
+            inputs = inputs * (1.0 + self.state[0])
+            if write == "slice":
+                self.state[0:1].assign([1.0])
+            else:
+                self.state.scatter_nd_add([[0]], [1.0])
+        return inputs
+
+    layer = make_layer(keras, call, size=None)
+    layer.state = layer.add_weight(name="state", shape=(1,), initializer="zeros", trainable=False)
+    block = Recompute(layer)
+    with pytest.raises(RematError, match="reads in tf.while_loop"):
+        tf.function(lambda x: block(x, training=True))(tf.constant(X))
+
+
+@pytest.mark.modes("loop", "function", "fit")
+def test_tape_inside(prove, keras, tf):
+    """A layer whose output is a gradient, as in models of energies."""
+
+    def call(self, inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            energy = tf.reduce_sum(tf.tanh(tf.matmul(inputs, self.kernel)) ** 2)
+        return inputs - tape.gradient(energy, inputs)
+
+    prove(lambda: make_layer(keras, call), X, less=False)
+
+
+@pytest.mark.modes("loop")
+def test_candidates_drawn(prove, keras, tf):
+    labels = tf.constant([[1], [2], [3], [0]], "int64")
+
+    def call(self, inputs):
+        loss = tf.nn.sampled_softmax_loss(self.kernel, self.bias, labels, inputs, 3, 6, seed=3)
+        return inputs * loss[:, tf.newaxis]
+
+    prove(lambda: make_layer(keras, call, bias=(6,)), X, predict=False)
 
 
 def make_caller(keras, call):

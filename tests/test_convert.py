@@ -193,6 +193,8 @@ WRONG = {
     "nothing matches": {"match": "nobody"},
     "all that matches is excluded": {"match": "dense_0", "exclude": "dense_0"},
     "number to exclude": {"exclude": 3},
+    "nothing is excluded": {"exclude": "nobody"},
+    "strategy and match": {"strategy": "sqrt", "match": "dense_0"},
     "policy": {"policy": "dots"},
 }
 
@@ -208,6 +210,50 @@ def test_wrong_arguments(wrong, target, mode):
             recompute_all(model, **wrong)
 
     assert train(target, mode, make_chain, X, convert).blocks == 4
+
+
+@pytest.mark.modes("loop")
+def test_exclude_inside(target, mode):
+    """What is left out is never recomputed, also where it lies in a small model inside."""
+
+    def convert(model):
+        recompute_all(model, exclude="once_first")
+
+    def make(kit):
+        return make_nested(kit, rate=0)
+
+    trained = train(target, mode, make, X, convert)
+    assert trained.again == trained.first - 1
+
+
+@pytest.mark.modes("loop")
+def test_layers_added_after_conversion(target, keras, tf, mode):
+    model = recompute_all(keras.Sequential([keras.layers.Dense(4) for _ in range(3)]))
+    model.add(keras.layers.Dense(2))
+    with tf.GradientTape(), pytest.raises(RematError, match="must keep its layers. Received: "):
+        model(tf.constant(X[0]))
+    recompute_all(model)
+    with tf.GradientTape():
+        assert model(tf.constant(X[0])).shape == (4, 2)
+
+
+@pytest.mark.modes("loop", "fit")
+def test_inputs_that_keras_casts(target, keras, tf, mode):
+    """Bytes for a model of floats: Keras casts them, from TensorFlow 2.2 on."""
+    x = np.arange(24, dtype="uint8").reshape(4, 6)
+    results = []
+    for convert in (lambda model: model, recompute_all):
+        target.reset()
+        layers = [keras.layers.Dense(4, kernel_initializer=target.initializer(i)) for i in range(3)]
+        model = convert(keras.Sequential([keras.layers.InputLayer((6,)), *layers]))
+        if mode == "loop":
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model(x.astype("float32") if target.version < (2, 2) else x))
+            results.append(float(tape.gradient(loss, model.trainable_weights)[0].numpy().sum()))
+        else:
+            model.compile(target.sgd(1e-4), "mse")
+            results.append(model.fit(x, np.zeros((4, 4)), verbose=0).history["loss"][0])
+    np.testing.assert_allclose(*results, rtol=1e-6)
 
 
 @TRACED

@@ -7,7 +7,7 @@ import pytest
 from model_proofs import is_recomputed
 from proofs import assert_same, floats, ints
 
-from keras_remat import is_recomputing, recompute_grad
+from keras_remat import RematError, is_recomputing, recompute_grad
 
 X = floats(4, 6)
 ON = recompute_grad(enabled=True)
@@ -115,6 +115,34 @@ def test_arguments(call, target, mode, tf):
     received = differentiate(target, mode, lambda x, y: call(ON(function), x, y), *arrays)
     for i, numbers in enumerate(zip(expected, received)):
         assert_same(f"result {i}", *numbers, tolerance=1e-6)
+
+
+@pytest.mark.modes("loop")
+@pytest.mark.needs("symbolic inputs")
+def test_symbolic_inputs(target, keras, mode):
+    with pytest.raises(RematError, match="takes tensors, not the symbolic inputs of a model. Received: "):
+        ON(lambda x: x * 2.0)(keras.Input((6,)))
+
+
+@pytest.mark.modes("loop")
+def test_losses_of_layers_used(target, keras, tf, mode):
+    layer = keras.layers.Dense(3, activity_regularizer=keras.regularizers.l2(1.0))
+    function = ON(lambda x: layer(x))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(function(tf.constant(X))) + sum(layer.losses)
+    before = [float(one) for one in layer.losses]
+    tape.gradient(loss, layer.trainable_weights)
+    assert [float(one) for one in layer.losses] == before and len(before) == 1
+
+
+@pytest.mark.modes("loop")
+def test_function_inside_one_without_autograph(target, tf, mode):
+    @tf.function
+    def inner(x):
+        return x * 2.0 if tf.reduce_sum(x) > 0.0 else x
+
+    outer = tf.function(ON(lambda x: tf.tanh(inner(x))), autograph=False)
+    np.testing.assert_allclose(outer(tf.ones([2])).numpy(), np.tanh([2.0, 2.0]), rtol=1e-6)
 
 
 @pytest.mark.modes(*EVERY)

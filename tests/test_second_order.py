@@ -6,7 +6,7 @@ from blocks import make_functional
 from custom import make_layer
 from proofs import floats, set_weights
 
-from keras_remat import Recompute
+from keras_remat import Recompute, RematError
 from keras_remat.backends.tensorflow import recording
 
 X = floats(4, 6)
@@ -100,8 +100,38 @@ def test_gradient_penalty_of_a_graph(mode, target, keras, tf):
         np.testing.assert_allclose(ours, plain, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.modes("loop", "function")
+def test_third_derivatives(mode, target, keras, L, tf):
+    results = []
+    for wrap in (lambda layer: layer, Recompute):
+        block = wrap(L.Activation(lambda t: tf.tanh(t) * tf.exp(t) + t**4))
+
+        def derive(x, order, block=block):
+            if not order:
+                return [block(x, training=True)]
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                found = derive(x, order - 1)
+            return found + [tape.gradient(found[-1], x)]
+
+        step = tf.function(derive) if mode == "function" else derive
+        results.append([t.numpy() for t in step(tf.constant([0.3, -0.2]), 3)])
+    np.testing.assert_allclose(*results, rtol=1e-5)
+
+
 @pytest.mark.modes("loop")
-def test_jacobian(mode, target, keras, L, tf):
+@pytest.mark.needs("forward mode")
+def test_forward_mode(mode, keras, L, tf):
+    block, x = Recompute(L.Dense(3)), tf.constant(X)
+    block(x)
+    with pytest.raises(RematError, match="Received: block 'dense.*' under a tf.autodiff.ForwardAccumulator"):
+        with tf.autodiff.ForwardAccumulator(x, x):
+            block(x)
+
+
+@pytest.mark.modes("loop")
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_jacobian(vectorized, mode, target, keras, L, tf):
     results = []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
@@ -110,5 +140,5 @@ def test_jacobian(mode, target, keras, L, tf):
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(x)
             outputs = block(x)
-        results.append(tape.jacobian(outputs, x, experimental_use_pfor=False).numpy())
+        results.append(tape.jacobian(outputs, x, experimental_use_pfor=vectorized).numpy())
     np.testing.assert_allclose(*results, rtol=1e-6)

@@ -121,6 +121,63 @@ def test_weights_made_in_the_first_call(mode, target, keras, L, tf):
         assert_same("gradient or weight", *pair)
 
 
+WRITES = {
+    "assign": lambda tf, v: v.assign(v * 5.0),
+    "assign_add": lambda tf, v: v.assign_add(v * 4.0),
+    "slice": lambda tf, v: v[2:4].assign([5.0, 5.0]),
+    "scatter_update": lambda tf, v: v.scatter_update(tf.IndexedSlices([5.0], [2])),
+    "scatter_add": lambda tf, v: v.scatter_add(tf.IndexedSlices([4.0], [2])),
+    "scatter_nd_update": lambda tf, v: v.scatter_nd_update([[2]], [5.0]),
+    "scatter_nd_add": lambda tf, v: v.scatter_nd_add([[2]], [4.0]),
+}
+
+
+@pytest.mark.modes("loop", "function")
+@pytest.mark.parametrize("kind", sorted(WRITES))
+def test_every_way_to_write(kind, mode, prove, keras, tf):
+    def call(self, inputs):
+        outputs = tf.matmul(inputs * self.state, self.kernel)
+        WRITES[kind](tf, self.state)
+        return outputs
+
+    prove(lambda: make_stateful(keras, call), X)
+
+
+def make_stateful(keras, call):
+    layer = make_layer(keras, call)
+    layer.state = layer.add_weight(name="state", shape=(6,), initializer="ones", trainable=False)
+    return layer
+
+
+@EAGER
+def test_variables_of_nested_layers_made_by_hand(mode, target, keras, tf):
+    """As in the guide of Keras: `tf.Variable` in `build`, with random numbers of its own."""
+
+    class Linear(keras.layers.Layer):
+        def build(self, input_shape):
+            self.w = tf.Variable(tf.random.normal([int(input_shape[-1]), 3], seed=3), trainable=True)
+
+        def call(self, inputs):
+            return tf.matmul(inputs, self.w)
+
+    class Block(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = Linear()
+
+        def call(self, inputs):
+            return tf.tanh(self.inner(inputs))
+
+    grads = []
+    for wrap in (lambda layer: layer, Recompute):
+        target.reset()
+        layer = wrap(Block())
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(tf.constant(X)) ** 2)
+        grads.append([g.numpy() for g in tape.gradient(loss, layer.trainable_weights)])
+    assert_same("gradient", *[g for (g,) in grads])
+
+
 @EAGER
 def test_weights_changed_before_the_gradient(mode, target, keras, L, tf):
     results = []

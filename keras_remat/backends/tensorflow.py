@@ -8,11 +8,7 @@ from keras_remat.replay import eager, function_calls, graph, variable_ops, vecto
 from keras_remat.replay import scope as scopes
 from keras_remat.replay.captured import captured, leaves_of
 from keras_remat.replay.random_ops import recording  # noqa: F401
-
-try:  # TensorFlow 2.12+
-    from tensorflow.python.eager import record as tape_lib
-except ImportError:
-    from tensorflow.python.eager import tape as tape_lib
+from keras_remat.replay.tapes import tape_lib
 
 _is_watched = getattr(tape_lib, "should_record_backprop", None)
 if _is_watched is None:  # up to TensorFlow 2.0

@@ -140,7 +140,8 @@ class NewLosses:
     def __init__(self, family, layers):
         self._family = family
         self._layers = list(layers)
-        self._old = {id(loss) for losses in self._lists() for loss in losses}
+        self._before = [list(losses) for losses in self._lists()]
+        self._old = {id(loss) for losses in self._before for loss in losses}
 
     def _lists(self):
         layers = self._family.all_sublayers(self._layers)
@@ -166,11 +167,10 @@ class NewLosses:
                     losses[i] = twins[id(loss)]
 
     def withdraw(self):
-        """List the losses added since and take them back."""
+        """List the losses added since, and let the lists be what they were."""
         new = self.new()
-        ids = {id(loss) for loss in new}
-        for losses in self._lists():
-            losses[:] = [loss for loss in losses if id(loss) not in ids]
+        for losses, before in zip(self._lists(), self._before):
+            losses[:] = before
         return new
 
 

@@ -4,6 +4,7 @@
 a model is cut by what was noted on it, in each of its calls.
 """
 
+import types
 from typing import Any, List, NamedTuple
 
 import tensorflow as tf
@@ -31,12 +32,13 @@ def convert(model, segments):
 
 def convert_layer(family, layer, runtime):
     """Note that each call of `layer` is to be a block, and make coming calls so."""
-    plain = layer.call
 
-    def call(*args, **kwargs):
-        return runtime.call(layer.name, family.convertible(plain, layer), (layer,), family, args, kwargs)
+    def call(self, *args, **kwargs):
+        run = family.convertible(wrapping.plain_call(self), self)
+        return runtime.call(self.name, run, (self,), family, args, kwargs)
 
-    wrapping.replace_call(layer, unconverted(wrapping.with_signature_of(call, plain)))
+    method = unconverted(wrapping.as_method(call, layer.call))
+    wrapping.replace_call(layer, types.MethodType(method, layer))
 
 
 def restore(layer):

@@ -22,6 +22,7 @@ def make_classes(family, runtime):
         def __init__(self, layer, policy=None, name=None, **kwargs):
             wrapping.check_layer(family, layer, "Recompute")
             wrapping.check_policy(policy)
+            wrapping.note_wrapper(family, layer, self)
             # Keras sets `trainable` of a new layer, which is that of the inner one here.
             kwargs.setdefault("trainable", layer.trainable)
             if hasattr(layer, "batch_input_shape"):

@@ -24,6 +24,7 @@ class TFKeras(base.Family):
         if hasattr(generator, "make_legacy_seed"):
             wrap(generator, "make_legacy_seed", kept)
         wrap(self.layer_class, "add_weight", outside)
+        wrap(self.layer_class, "_maybe_build", outside)
 
     def module(self, name):
         """Import a module of this Keras."""

@@ -5,6 +5,8 @@ scope; Keras finds the weights and losses by itself. Files match the unwrapped l
 order.
 """
 
+import types
+
 from keras_remat.families import registry, wrapping
 from keras_remat.replay.marks import unconverted
 
@@ -24,8 +26,9 @@ def make_classes(family, runtime):
         def __init__(self, layer, policy=None, name=None, **kwargs):
             wrapping.check_layer(family, layer, "Recompute")
             wrapping.check_policy(policy)
+            wrapping.note_wrapper(family, layer, self)
             # Keras reads the signature of `call` when a layer is made, so this comes first.
-            vars(self)["call"] = _recomputed(self, layer, family, runtime)
+            vars(self)["call"] = _recomputed(self, layer, family, runtime)  # a method: copies have their own
             for attribute in _BUILT_IN:
                 vars(self)[attribute] = getattr(layer, attribute, ())
             super().__init__(layer, name=name or wrapping.wrapper_name(layer), **kwargs)
@@ -145,10 +148,10 @@ def _show_metrics(family, cls, inner):
 def _recomputed(wrapper, layer, family, runtime):
     """Make the `call` of a wrapper: the layer, called as a block."""
 
-    def call(*args, **kwargs):
-        return runtime.call(wrapper.name, layer, (layer,), family, args, kwargs)
+    def call(self, *args, **kwargs):
+        return runtime.call(self.name, self.layer, (self.layer,), family, args, kwargs)
 
-    return unconverted(wrapping.with_signature_of(call, layer.call))
+    return types.MethodType(unconverted(wrapping.as_method(call, layer.call)), wrapper)
 
 
 def _register(family, cls):

@@ -8,6 +8,7 @@ import types
 
 import tensorflow as tf
 
+from keras_remat.errors import RematError
 from keras_remat.families import wrapping
 from keras_remat.families.base import Call
 from keras_remat.replay.marks import unconverted
@@ -88,12 +89,14 @@ def convert(family, model, segments, runtime):
     is_chain = isinstance(model, family.sequential_model_class)
     keys = output_keys(family, model)
 
-    def call(inputs, training=None, mask=None):
-        if not runtime.is_on(family):
-            return plain(model, inputs, training=training, mask=mask)
+    def call(self, inputs, training=None, mask=None):
+        # A copy of the model has layers of its own.
+        if self is not model or not segments or not runtime.is_on(family):
+            return plain(self, inputs, training=training, mask=mask)
         if is_chain:
+            _check_chain(model, segments)
             _build_chain(model, inputs)
-        tensors = _chain_inputs(inputs, mask) if is_chain else _graph_inputs(model, inputs, mask)
+        tensors = _chain_inputs(model, inputs, mask) if is_chain else _graph_inputs(model, inputs, mask)
         for segment in segments:
             _run_segment(family, model, segment, tensors, training, runtime)
         if is_chain:
@@ -111,8 +114,20 @@ def _build_chain(model, inputs):
         build(inputs.shape, inputs.dtype)
 
 
-def _chain_inputs(inputs, mask):
-    if mask is not None:
+def _check_chain(model, segments):
+    """Raise if layers were added to a Sequential, or taken from it, after it was converted."""
+    converted = [call.layer for segment in segments for call in segment.calls]
+    if [id(layer) for layer in model.layers] != [id(layer) for layer in converted]:
+        raise RematError(
+            f"A converted Sequential must keep its layers. Received: {model.name!r} with {len(model.layers)} "
+            f"layers, {len(converted)} when it was converted. Call recompute_all again."
+        )
+
+
+def _chain_inputs(model, inputs, mask):
+    if getattr(model, "_is_graph_network", False):
+        (inputs,) = _graph_inputs(model, inputs, mask).values()
+    elif mask is not None:
         inputs._keras_mask = mask
     return {"0": inputs}
 
@@ -182,21 +197,17 @@ def _map_arguments(node, tensors, training):
 
 def convert_layer(family, layer, runtime):
     """Make every call of `layer` a block."""
-    plain = layer.call
 
-    def call(*args, **kwargs):
-        return runtime.call(layer.name, family.convertible(plain, layer), (layer,), family, args, kwargs)
+    def call(self, *args, **kwargs):
+        run = family.convertible(wrapping.plain_call(self), self)
+        return runtime.call(self.name, run, (self,), family, args, kwargs)
 
-    _set_call(layer, call, plain)
+    _set_call(layer, call, layer.call)
 
 
 def _set_call(layer, call, plain):
-    """Put `call` in the place of the method `plain` of `layer`: as a method, which saving expects."""
-
-    def method(self, *args, **kwargs):
-        return call(*args, **kwargs)
-
-    wrapping.replace_call(layer, types.MethodType(unconverted(wrapping.as_method(method, plain)), layer))
+    """Put `call` in the place of the method `plain` of `layer`: a method, as saving and copies expect."""
+    wrapping.replace_call(layer, types.MethodType(unconverted(wrapping.as_method(call, plain)), layer))
 
 
 def like_layers(family, model):

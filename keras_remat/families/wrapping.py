@@ -79,9 +79,10 @@ def only_wrapper(layer, name):
     return wrapper
 
 
-def note_wrapper(layer, wrapper):
-    """Let `wrapper` be the only one of `layer`."""
-    vars(layer)[_WRAPPER] = weakref.ref(wrapper)
+def note_wrapper(family, layer, wrapper):
+    """Let `wrapper` be the only one of `layer`, where a layer may have but one."""
+    if family.has_one_wrapper:
+        vars(layer)[_WRAPPER] = weakref.ref(wrapper)
 
 
 def wrapper_name(layer):
@@ -170,6 +171,11 @@ def replace_call(layer, call):
 def is_call_replaced(layer):
     """True if `replace_call` gave `layer` its method."""
     return _PLAIN_CALL in vars(layer)
+
+
+def plain_call(layer):
+    """Return the method that `replace_call` replaced."""
+    return vars(layer)[_PLAIN_CALL] or type(layer).call.__get__(layer)
 
 
 def restore_call(layer):

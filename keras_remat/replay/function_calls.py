@@ -3,7 +3,7 @@
 from tensorflow.python.eager import def_function
 
 from keras_remat.replay import scope as scopes
-from keras_remat.replay.autograph import converted
+from keras_remat.replay.autograph import converted_in_function
 from keras_remat.replay.wrapping import in_block, wrap
 
 
@@ -13,7 +13,7 @@ def _call_function(original, self, *args, **kwargs):
         return original(self, *args, **kwargs)
     python_function = self._python_function
     if self._autograph:
-        python_function = converted(python_function)
+        python_function = converted_in_function(python_function)
     return python_function(*args, **kwargs)
 
 

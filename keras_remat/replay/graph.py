@@ -14,11 +14,7 @@ from tensorflow.python.ops import control_flow_util
 from keras_remat.replay import scope as scopes
 from keras_remat.replay import subgraph
 from keras_remat.replay.marks import unconverted
-
-try:  # TensorFlow 2.12+
-    from tensorflow.python.eager import record as tape_lib
-except ImportError:
-    from tensorflow.python.eager import tape as tape_lib
+from keras_remat.replay.tapes import tape_lib
 
 GRADIENT = "KerasRemat"
 _OUTPUTS = "_keras_remat_outputs"
@@ -56,7 +52,7 @@ def _gradient(op, *grads):
     grads = [_dense_or_sparse(g) for g in grads[:count]]
     with tape_lib.stop_recording():
         results = _differentiate(outputs, boundary, grads)
-    _record_second_order(boundary, grads, results)
+    _record(boundary + [g for g in grads if g is not None], results)
     return [None] * count + results
 
 
@@ -132,18 +128,19 @@ def _is_read(tensor):
     return tensor.op.type in ("ReadVariableOp", "Enter", "ResourceGather")
 
 
-def _record_second_order(boundary, grads, results):
-    """Let tapes that watch the gradient see it as one operation of the block's inputs and gradients."""
+def _record(inputs, results):
+    """Let tapes that watch a gradient see it as one operation of `inputs`; so for each higher derivative."""
     outputs = [r.values if isinstance(r, tf.IndexedSlices) else r for r in results if r is not None]
     if not outputs or not tape_lib.could_possibly_record():
         return
-    inputs = boundary + [g for g in grads if g is not None]
 
-    def backward(*second):
-        pairs = [(y, g) for y, g in zip(outputs, second) if g is not None]
-        return tf.gradients(
-            [y for y, _ in pairs], inputs, grad_ys=[g for _, g in pairs], stop_gradients=inputs
-        )
+    def backward(*grads):
+        pairs = [(y, g) for y, g in zip(outputs, grads) if g is not None]
+        arrived = [g for _, g in pairs]
+        with tape_lib.stop_recording():
+            found = tf.gradients([y for y, _ in pairs], inputs, grad_ys=arrived, stop_gradients=inputs)
+        _record(inputs + arrived, found)
+        return found
 
     tape_lib.record_operation(GRADIENT + "Gradient", outputs, inputs, backward)
 

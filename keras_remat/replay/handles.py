@@ -10,12 +10,10 @@ import contextlib
 import threading
 
 from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
 
-try:  # TensorFlow 2.12+
-    from tensorflow.python.eager import record as tape_lib
-except ImportError:
-    from tensorflow.python.eager import tape as tape_lib
+from keras_remat.replay.tapes import tape_lib
 
 # The name under which each handle is a resource of its own, as eager variables have it.
 _anonymous = getattr(context, "anonymous_name", None)
@@ -77,11 +75,12 @@ def standing_in(entries):
 def _temporary(handle, value):
     """Make a resource that holds `value`, and that tapes of the caller see as `handle`."""
     # A name that is new each time would make a kernel each time, which TensorFlow keeps.
-    temporary = gen_resource_variable_ops.var_handle_op(
-        dtype=value.dtype, shape=value.shape, shared_name=_anonymous()
-    )
-    temporary._handle_data = handle._handle_data
-    gen_resource_variable_ops.assign_variable_op(temporary, value)
+    with ops.device(handle.device):
+        temporary = gen_resource_variable_ops.var_handle_op(
+            dtype=value.dtype, shape=value.shape, shared_name=_anonymous()
+        )
+        temporary._handle_data = handle._handle_data
+        gen_resource_variable_ops.assign_variable_op(temporary, value)
     tape_lib.record_operation("KerasRematEntry", [temporary], [handle], lambda grad: [grad])
     return temporary
 

@@ -5,11 +5,18 @@ mean what they meant. What has no stateless twin is run once, and its result is 
 """
 
 import contextlib
+import re
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import dtypes, ops, random_seed
-from tensorflow.python.ops import gen_random_ops, gen_stateful_random_ops, gen_stateless_random_ops
+from tensorflow.python.ops import (
+    gen_candidate_sampling_ops,
+    gen_image_ops,
+    gen_random_ops,
+    gen_stateful_random_ops,
+    gen_stateless_random_ops,
+)
 
 from keras_remat.replay import control_flow
 from keras_remat.replay import scope as scopes
@@ -138,6 +145,7 @@ _KEPT_STATEFUL = (
     "stateful_uniform_full_int",
     "stateful_uniform_int",
 )
+_IS_SAMPLER = re.compile(r"[a-z_]*candidate_sampler|sample_distorted_bounding_box(_v2)?")
 
 for _name, _generator_name, _twin in _TWINS:
     wrap(gen_random_ops, _name, _stateless(_twin))
@@ -145,6 +153,9 @@ for _name, _generator_name, _twin in _TWINS:
 wrap(gen_random_ops, "random_uniform_int", _stateless_int)
 for _name in _KEPT_RANDOM:
     wrap(gen_random_ops, _name, kept)
+for _module in gen_candidate_sampling_ops, gen_image_ops:
+    for _name in filter(_IS_SAMPLER.fullmatch, dir(_module)):
+        wrap(_module, _name, kept)
 for _name in _KEPT_STATEFUL:
     wrap(gen_stateful_random_ops, _name, kept)
 wrap(random_seed, "get_seed", kept)  # it draws from a generator of its own in eager mode

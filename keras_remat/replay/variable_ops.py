@@ -1,8 +1,10 @@
 """Variables in a block: reads for branches and loops are made before them, first writes are noted."""
 
+import re
+
 from tensorflow.python.eager import context
 from tensorflow.python.framework import dtypes, ops
-from tensorflow.python.ops import gen_resource_variable_ops
+from tensorflow.python.ops import gen_array_ops, gen_resource_variable_ops, gen_state_ops
 
 from keras_remat.errors import RematError
 from keras_remat.replay import scope as scopes
@@ -30,14 +32,15 @@ def _is_noted(resource, where):
     return any(id(resource) in getattr(scope, where) for scope in scopes.scopes())
 
 
-def _write(original, resource, *args, **kwargs):
+def _write(original, *args, **kwargs):
     """Note the value that a variable has before its first write in an eager block."""
+    resource = args[0] if args else kwargs["ref" if "ref" in kwargs else "resource"]
     if context.executing_eagerly():
         for scope in scopes.scopes():
             if scope.graph is None and scope.mode == scopes.RECORD and id(resource) not in scope.written:
                 if gen_resource_variable_ops.var_is_initialized_op(resource):
                     scope.written[id(resource)] = (resource, _value(resource))
-        return original(resource, *args, **kwargs)
+        return original(*args, **kwargs)
     graph = block_graph(everywhere=False)
     if graph is not None and not _is_plain_place(graph):
         if _is_noted(resource, "lifted") and in_loop(graph):
@@ -49,7 +52,7 @@ def _write(original, resource, *args, **kwargs):
             )
         for scope in scopes.scopes():
             scope.written[id(resource)] = None
-    return original(resource, *args, **kwargs)
+    return original(*args, **kwargs)
 
 
 def _value(resource):
@@ -58,23 +61,13 @@ def _value(resource):
     return gen_resource_variable_ops.read_variable_op(resource, dtype)
 
 
-_WRITES = (
-    "assign_variable_op",
-    "assign_add_variable_op",
-    "assign_sub_variable_op",
-    "resource_scatter_add",
-    "resource_scatter_div",
-    "resource_scatter_max",
-    "resource_scatter_min",
-    "resource_scatter_mul",
-    "resource_scatter_nd_add",
-    "resource_scatter_nd_sub",
-    "resource_scatter_nd_update",
-    "resource_scatter_sub",
-    "resource_scatter_update",
+_MODULES = gen_resource_variable_ops, gen_state_ops, gen_array_ops
+_IS_WRITE = re.compile(
+    r"assign(_add|_sub)?_variable_op|resource_(scatter_(nd_)?[a-z]+|strided_slice_assign|count_up_to)"
 )
 
 
 wrap(gen_resource_variable_ops, "read_variable_op", _read)
-for _name in _WRITES:
-    wrap(gen_resource_variable_ops, _name, _write)
+for _module in _MODULES:
+    for _name in filter(_IS_WRITE.fullmatch, dir(_module)):
+        wrap(_module, _name, _write)
