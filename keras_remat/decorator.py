@@ -48,7 +48,10 @@ def recompute_grad(call=None, *, enabled=None):
         TensorShape([2, 4])
     """
     if enabled not in (None, True, False):
-        raise RematError(f"`enabled` must be True, False or None. Received: enabled={enabled!r}.")
+        raise RematError(
+            f"`enabled` must be True, False or None. Received: enabled={enabled!r}. Leave it out to let the "
+            "environment variable RECOMPUTE decide."
+        )
     if call is None:
         return unconverted(lambda call: recompute_grad(call, enabled=enabled))
     if not callable(call) or isinstance(call, type) or hasattr(call, "get_config"):

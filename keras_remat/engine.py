@@ -52,7 +52,7 @@ def recompute_enabled(flag):
         ...     pass  # models called here keep all their activations
     """
     if not isinstance(flag, bool):
-        raise RematError(f"recompute_enabled takes True or False. Received: {flag!r}.")
+        raise RematError(f"recompute_enabled takes True or False. Received: {flag!r}. Pass bool(...) of it.")
     _SWITCH.flags.append(flag)
     try:
         yield
@@ -70,7 +70,10 @@ def is_enabled(own=None, default=True):
         return _SWITCH.flags[-1]
     value = os.environ.get(_VARIABLE, "")
     if value not in ("", "0", "1"):
-        raise RematError(f"The environment variable RECOMPUTE must be 0 or 1. Received: {value!r}.")
+        raise RematError(
+            f"The environment variable RECOMPUTE must be 0 or 1. Received: {value!r}. Set it to one of "
+            "these, or unset it."
+        )
     if value == "0":
         return False
     if own is not None:

@@ -105,7 +105,10 @@ class RecomputeSequential(metaclass=_Facade):
                 "with Recompute."
             )
         if not layers:
-            raise RematError("RecomputeSequential needs at least one layer. Received: an empty list.")
+            raise RematError(
+                "RecomputeSequential needs at least one layer. Received: an empty list. Pass the layers, or "
+                "leave it out."
+            )
         family = family_of(layers[0])
         return wrapper_classes(family)[1](layers, segments=segments, policy=policy, name=name)
 

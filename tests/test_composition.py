@@ -90,6 +90,7 @@ def test_two_wrappers_of_one_layer(prove, L):
 
 
 @pytest.mark.modes("loop")
+@pytest.mark.needs("copies")
 def test_deep_copies(mode, target, keras, L, tf):
     """A copy runs its own layer, wrapped or converted."""
     wrapped = Recompute(L.Dense(3))

@@ -29,7 +29,7 @@ def assert_explains(error, received):
     rule, _, rest = text.partition("Received: ")
     assert rule.strip().endswith("."), text
     assert re.search(received, rest), text
-    assert rest.strip().endswith("."), text
+    assert re.search(r"\. [A-Z`](?s:.*)\.$", rest.strip()), text
 
 
 @pytest.mark.parametrize("thing", [3, "dense", None, np.tanh, int])

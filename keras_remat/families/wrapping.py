@@ -43,8 +43,7 @@ def check_policy(policy):
     if policy is not None:
         raise RematError(
             f"`policy` must be None: a block is recomputed as a whole. Received: policy={policy!r}. Wrap "
-            "smaller "
-            "blocks to keep more."
+            "smaller blocks to keep more."
         )
 
 
@@ -54,7 +53,8 @@ def check_segments(segments):
         segments in ("auto", "sqrt") or isinstance(segments, int) and segments > 0
     ):
         raise RematError(
-            f'`segments` must be "auto", "sqrt" or a positive int. Received: segments={segments!r}.'
+            f'`segments` must be "auto", "sqrt" or a positive int. Received: segments={segments!r}. Take one '
+            "of these."
         )
 
 

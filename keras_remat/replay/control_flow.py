@@ -154,7 +154,10 @@ def _frame_of(context, twins):
     for enter in context.loop_enters:
         if enter.op.name in twins:
             return twins[enter.op.name].get_attr("frame_name").decode()
-    raise RematError(f"The loop {context.name!r} has no entry in the recomputed block.")
+    raise RematError(
+        f"A loop inside a recomputed block must begin in it. Received: the loop {context.name!r}, which does "
+        "not. Leave the layer that makes it out of the block."
+    )
 
 
 def _translate(definition, translate, is_copied):

@@ -34,7 +34,10 @@ def definition(function):
         found = getattr(function, attr, None)
         if found is not None:
             return found
-    raise RematError(f"The definition of the TensorFlow function {function.name!r} cannot be read.")
+    raise RematError(
+        "The definition of each TensorFlow function in a recomputed block must be readable. Received: the "
+        f"function {function.name!r} of type {type(function).__name__}. Leave the layer that calls it out."
+    )
 
 
 def is_stateless(graph, node_def):
