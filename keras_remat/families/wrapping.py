@@ -103,7 +103,8 @@ def as_method(function, bound):
     """Give `function`, which takes `self` first, the signature that the method `bound` has unbound."""
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     signature = inspect.signature(bound)
-    function.__signature__ = signature.replace(parameters=[me, *signature.parameters.values()])
+    others = [p for p in signature.parameters.values() if p.name != "self"]  # bound tf.functions up to 2.1
+    function.__signature__ = signature.replace(parameters=[me, *others])
     function.__doc__ = bound.__doc__
     return function
 

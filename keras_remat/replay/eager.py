@@ -35,7 +35,7 @@ def run(call, inputs, variables, name):
     """
     scope = scopes.Scope(None)
     randomness = host_random.state()
-    with tape_lib.stop_recording(), scopes.opened(scope), _watching() as watched:
+    with tapes.stopped(), scopes.opened(scope), _watching() as watched:
         outputs = [_new(t) for t in call(inputs)]
     used = _unique([_resource(v) for v in variables() + watched()])
     block = _Block(call, inputs, used, scope, outputs, name, randomness)
@@ -107,7 +107,7 @@ class _Block:
         self.log = scope.log
         self.trainable = [v for v in variables if v.trainable and _is_float(v)]
         named = {id(v._handle) for v in variables}
-        with tape_lib.stop_recording():
+        with tapes.stopped():
             self.entries = [(v, _entry(v, scope)) for v in variables]
         # Written, but by an object that nobody named: these are written back for the second run.
         self.unnamed = [entry for key, entry in scope.written.items() if key not in named]
@@ -188,7 +188,7 @@ def _sample(tensor):
         return None
     size = tensor.shape.num_elements()
     step = max(1, size // _SAMPLE)
-    with tape_lib.stop_recording():
+    with tapes.stopped():
         return tf.reshape(tensor, [-1])[::step][:_SAMPLE]
 
 

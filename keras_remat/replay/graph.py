@@ -12,7 +12,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
 
 from keras_remat.replay import scope as scopes
-from keras_remat.replay import subgraph
+from keras_remat.replay import subgraph, tapes
 from keras_remat.replay.marks import unconverted
 from keras_remat.replay.tapes import tape_lib
 
@@ -34,7 +34,7 @@ def recompute(outputs, inputs, new_ops):
         return list(outputs)
     tensors = outputs + boundary
     graph = ops.get_default_graph()
-    with tape_lib.stop_recording(), graph.gradient_override_map({"IdentityN": GRADIENT}):
+    with tapes.stopped(), graph.gradient_override_map({"IdentityN": GRADIENT}):
         results = tf.identity_n(tensors, name="recomputed")
     op = results[0].op
     op._set_attr(_OUTPUTS, attr_value_pb2.AttrValue(i=len(outputs)))
@@ -50,10 +50,9 @@ def _gradient(op, *grads):
     count = op.get_attr(_OUTPUTS)
     outputs, boundary = list(op.inputs[:count]), list(op.inputs[count:])
     grads = [_dense_or_sparse(g) for g in grads[:count]]
-    with tape_lib.stop_recording():
+    with tapes.stopped():
         results = _differentiate(outputs, boundary, grads)
-    _record(boundary + [g for g in grads if g is not None], results)
-    return [None] * count + results
+    return [None] * count + _recorded(boundary + [g for g in grads if g is not None], results)
 
 
 def _dense_or_sparse(grad):
@@ -128,21 +127,31 @@ def _is_read(tensor):
     return tensor.op.type in ("ReadVariableOp", "Enter", "ResourceGather")
 
 
-def _record(inputs, results):
+def _recorded(inputs, results):
     """Let tapes that watch a gradient see it as one operation of `inputs`; so for each higher derivative."""
+    if not tape_lib.could_possibly_record():
+        return results
+    with tapes.stopped():  # what is recorded must be made by it: a gradient may be an input itself
+        results = [_copied(r) for r in results]
     outputs = [r.values if isinstance(r, tf.IndexedSlices) else r for r in results if r is not None]
-    if not outputs or not tape_lib.could_possibly_record():
-        return
+    if not outputs:
+        return results
 
     def backward(*grads):
         pairs = [(y, g) for y, g in zip(outputs, grads) if g is not None]
         arrived = [g for _, g in pairs]
-        with tape_lib.stop_recording():
+        with tapes.stopped():
             found = tf.gradients([y for y, _ in pairs], inputs, grad_ys=arrived, stop_gradients=inputs)
-        _record(inputs + arrived, found)
-        return found
+        return _recorded(inputs + arrived, found)
 
     tape_lib.record_operation(GRADIENT + "Gradient", outputs, inputs, backward)
+    return results
+
+
+def _copied(grad):
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.identity(grad.values), grad.indices, grad.dense_shape)
+    return grad if grad is None else tf.identity(grad)
 
 
 @unconverted
