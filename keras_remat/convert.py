@@ -116,8 +116,7 @@ def _family_of_model(model):
     if not family.is_model(model):
         raise UnsupportedFamilyError(
             f"recompute_all takes a model. Received: the layer {model.name!r} of type "
-            f"{type(model).__name__}. Wrap a layer with "
-            "Recompute."
+            f"{type(model).__name__}. Wrap a layer with Recompute."
         )
     return family
 
@@ -155,8 +154,7 @@ def _pattern(choice, argument):
     except re.error as error:
         raise RematError(
             f"`{argument}` must be a name or a regular expression. Received: {argument}={choice!r} "
-            f"({error}). Escape what stands for "
-            "itself."
+            f"({error}). Escape what stands for itself."
         ) from error
 
 
@@ -196,8 +194,7 @@ def _like_layers(family, model, excluded):
         raise RematError(
             "A subclassed model must hold its blocks in a list of layers of one class, or `match` must "
             f"choose them. Received: {model.name!r} of type {type(model).__name__}, which holds no such "
-            "list. Pass "
-            "match=<name, regular expression, class or predicate>."
+            "list. Pass match=<name, regular expression, class or predicate>."
         )
     return blocks
 

@@ -43,8 +43,7 @@ def check_captured(functions, objects, name):
             raise RematError(
                 "A block that is recomputed eagerly must take the tensors that it uses as arguments. "
                 f"Received: block {name!r} that finds a tensor of shape {value.shape} elsewhere. Pass the "
-                "tensor as an "
-                "argument."
+                "tensor as an argument."
             )
 
 

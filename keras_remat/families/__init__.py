@@ -27,8 +27,7 @@ def family_of(layer):
             return family_at(match.group(1))
     raise UnsupportedFamilyError(
         f"Only layers and models of Keras can be recomputed. Received: {layer!r} of type "
-        f"{type(layer).__name__}. "
-        "Wrap the layer itself; for a plain function use `recompute_grad`."
+        f"{type(layer).__name__}. Wrap the layer itself; for a plain function use `recompute_grad`."
     )
 
 

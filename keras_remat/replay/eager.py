@@ -78,8 +78,7 @@ def _resource(variable):
         else:
             raise RematError(
                 "A block that is recomputed eagerly may use resource variables only. Received: "
-                f"{variable!r}. "
-                "Leave the layer that owns it out of the recomputed block."
+                f"{variable!r}. Leave the layer that owns it out of the recomputed block."
             )
     return variable
 
@@ -174,8 +173,7 @@ class _Block:
             "A recomputed block must do in its second run what it did in its first. Received: block "
             f"{self.name!r} gave {received} "
             f"where the first run gave {first}. Make the call independent of Python state that changes "
-            "between "
-            "calls (`is_recomputing()` tells the runs apart), or leave the layer out."
+            "between calls (`is_recomputing()` tells the runs apart), or leave the layer out."
         )
 
 

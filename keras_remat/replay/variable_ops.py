@@ -47,8 +47,7 @@ def _write(original, *args, **kwargs):
             raise RematError(
                 "A variable that a recomputed block reads in tf.while_loop may not be written there "
                 f"afterwards. Received: a write by {original.__name__}. Write it outside the loop, or "
-                "leave this layer "
-                "out of the recomputed block."
+                "leave this layer out of the recomputed block."
             )
         for scope in scopes.scopes():
             scope.written[id(resource)] = None
