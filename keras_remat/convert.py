@@ -206,20 +206,15 @@ def _convert_graph(family, model, strategy, excluded):
         if excluded(call.layer):
             separate.add(i)
             continue
-        holds_excluded = any(map(excluded, family.sublayers(call.layer)))
-        if holds_excluded or _is_cut_by_itself(family, call.layer, strategy):
+        inner = family.calls(call.layer) if family.is_model(call.layer) else None
+        is_long = inner is not None and (len(inner) >= _MANY or strategy == "every")
+        if is_long or any(map(excluded, family.sublayers(call.layer))):
             separate.add(i)
-            is_cut = family.is_model(call.layer) and family.calls(call.layer) is not None
-            if is_cut and not family.is_converted(call.layer):
+            if inner is not None and not family.is_converted(call.layer):
                 _convert_graph(family, call.layer, strategy, excluded)
     outputs = family.output_keys(model)
     blocks = _cut(calls, outputs, separate, strategy)
     family.convert(model, graph.segments(calls, outputs, blocks), RUNTIME)
-
-
-def _is_cut_by_itself(family, layer, strategy):
-    calls = family.calls(layer) if family.is_model(layer) else None
-    return calls is not None and (len(calls) >= _MANY or strategy == "every")
 
 
 def _cut(calls, outputs, separate, strategy):

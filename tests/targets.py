@@ -60,6 +60,8 @@ class Target(NamedTuple):
             "keras files": self.version >= (2, 13),
             "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
             "compiled fit": "jit_compile" in inspect.signature(keras.Model.compile).parameters,
+            "several wrappers": self.name != "keras" and self.version >= (2, 0),
+            "one wrapper": self.name == "keras" or self.version < (2, 0),
             "copies": not self.is_symbolic and self.version >= (2, 4),
             "forward mode": hasattr(getattr(tf, "autodiff", None), "ForwardAccumulator"),
             "symbolic inputs": not self.is_symbolic and self.version >= (2, 4),

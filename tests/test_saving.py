@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from proofs import assert_same, floats, get_weights, set_weights
 
-from keras_remat import Recompute, RecomputeSequential
+from keras_remat import Recompute, RecomputeSequential, RematError
 
 X, Y = floats(4, 6), floats(4, 2, seed=1)
 
@@ -86,13 +86,25 @@ def test_checkpoints(wraps, target, tmp_path):
     assert_same_models(source, other)
 
 
+@pytest.mark.needs("several wrappers")
 def test_second_wrapper_of_a_layer_has_a_name_of_its_own(keras, L):
-    """Or it is the first one: Keras 2.3.1 would train shared weights once for each wrapper."""
     layer = L.Dense(3, name="d")
-    wrappers = [Recompute(layer) for _ in range(3)]
-    assert wrappers[0].name == "d"
-    assert len({wrapper.name for wrapper in wrappers}) == len({id(wrapper) for wrapper in wrappers})
-    assert Recompute(L.Dense(3), name="mine").name == "mine"
+    names = [Recompute(layer).name for _ in range(3)]
+    assert names[0] == "d" and len(set(names)) == 3
+    assert Recompute(layer, name="mine").name == "mine"
+
+
+@pytest.mark.needs("one wrapper")
+def test_second_wrapper_of_a_layer_is_the_first(keras, L):
+    """Where a model would train shared weights once for each wrapper."""
+    layer = L.Dense(3)
+    wrapper = Recompute(layer, name="mine")
+    assert wrapper.name == "mine"
+    assert Recompute(layer) is wrapper and Recompute(layer, name="mine") is wrapper
+    with pytest.raises(RematError, match="Received: name='other'"):
+        Recompute(layer, name="other")
+    with pytest.raises(RematError, match="Received: policy='dots'"):
+        Recompute(layer, policy="dots")
 
 
 def assert_same_config(model, twin):

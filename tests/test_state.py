@@ -179,6 +179,25 @@ def test_variables_of_nested_layers_made_by_hand(mode, target, keras, tf):
 
 
 @EAGER
+@pytest.mark.needs("devices")
+def test_second_run_reads_where_the_variable_lies(mode, keras, tf):
+    devices = []
+
+    def call(self, inputs):
+        devices.append(self.kernel.handle.device)
+        return tf.matmul(inputs, self.kernel)
+
+    layer = make_layer(keras, call)
+    with tf.device("CPU:1"):
+        layer.build((None, 6))
+    block = Recompute(layer)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(block(tf.constant(X)))
+    tape.gradient(loss, layer.trainable_weights)
+    assert len(devices) == 2 and set(devices) == {layer.kernel.handle.device}
+
+
+@EAGER
 def test_weights_changed_before_the_gradient(mode, target, keras, L, tf):
     results = []
     for wrap in (lambda layer: layer, Recompute):

@@ -1,10 +1,9 @@
 """Which layers and models of a graph-building Keras are to be cut, and where that cuts the graph's ops.
 
-`convert` and `convert_layer` only note what is wanted: the graph is rebuilt when all is noted. A model inside
-a model is cut by what was noted on it, in each of its calls.
+What `convert` and `wrapping.make_block` do only notes what is wanted: the graph is rebuilt when all is noted.
+A model inside a model is cut by what was noted on it, in each of its calls.
 """
 
-import types
 from typing import Any, List, NamedTuple
 
 import tensorflow as tf
@@ -13,7 +12,6 @@ from keras_remat.errors import RematError
 from keras_remat.families import wrapping
 from keras_remat.families.base import Segment
 from keras_remat.replay import subgraph
-from keras_remat.replay.marks import unconverted
 
 _SEGMENTS = "_keras_remat_segments"  # on a model: its segments
 
@@ -30,19 +28,8 @@ def convert(model, segments):
     vars(model)[_SEGMENTS] = segments
 
 
-def convert_layer(family, layer, runtime):
-    """Note that each call of `layer` is to be a block, and make coming calls so."""
-
-    def call(self, *args, **kwargs):
-        run = family.convertible(wrapping.plain_call(self), self)
-        return runtime.call(self.name, run, (self,), family, args, kwargs)
-
-    method = unconverted(wrapping.as_method(call, layer.call))
-    wrapping.replace_call(layer, types.MethodType(method, layer))
-
-
 def restore(layer):
-    """Undo `convert` and `convert_layer`."""
+    """Undo `convert` and `wrapping.make_block`."""
     vars(layer).pop(_SEGMENTS, None)
     wrapping.restore_call(layer)
 

@@ -70,7 +70,7 @@ class TFKeras(base.Family):
         tf_keras_models.convert(self, model, segments, runtime)
 
     def convert_layer(self, layer, runtime):
-        tf_keras_models.convert_layer(self, layer, runtime)
+        wrapping.make_block(self, layer, runtime)
 
     def restore(self, layer):
         wrapping.restore_call(layer)

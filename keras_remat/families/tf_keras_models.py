@@ -4,14 +4,11 @@ A converted model or layer has a `call` of its own on the instance, which Keras 
 A functional model's walks the model's nodes as Keras does, segment by segment.
 """
 
-import types
-
 import tensorflow as tf
 
 from keras_remat.errors import RematError
 from keras_remat.families import wrapping
 from keras_remat.families.base import Call
-from keras_remat.replay.marks import unconverted
 
 
 def calls(family, model):
@@ -88,13 +85,14 @@ def convert(family, model, segments, runtime):
     plain = type(model).call
     is_chain = isinstance(model, family.sequential_model_class)
     keys = output_keys(family, model)
+    layers = [call.layer for segment in segments for call in segment.calls]
 
     def call(self, inputs, training=None, mask=None):
         # A copy of the model has layers of its own.
         if self is not model or not segments or not runtime.is_on(family):
             return plain(self, inputs, training=training, mask=mask)
         if is_chain:
-            _check_chain(model, segments)
+            _check_chain(model, layers)
             _build_chain(model, inputs)
         tensors = _chain_inputs(model, inputs, mask) if is_chain else _graph_inputs(model, inputs, mask)
         for segment in segments:
@@ -104,7 +102,7 @@ def convert(family, model, segments, runtime):
         outputs = [tensors[key] for key in keys]
         return tf.nest.pack_sequence_as(model._nested_outputs, outputs)
 
-    _set_call(model, call, plain.__get__(model))
+    wrapping.replace_call(model, call)
 
 
 def _build_chain(model, inputs):
@@ -114,10 +112,9 @@ def _build_chain(model, inputs):
         build(inputs.shape, inputs.dtype)
 
 
-def _check_chain(model, segments):
+def _check_chain(model, converted):
     """Raise if layers were added to a Sequential, or taken from it, after it was converted."""
-    converted = [call.layer for segment in segments for call in segment.calls]
-    if [id(layer) for layer in model.layers] != [id(layer) for layer in converted]:
+    if list(model.layers) != converted:
         raise RematError(
             f"A converted Sequential must keep its layers. Received: {model.name!r} with {len(model.layers)} "
             f"layers, {len(converted)} when it was converted. Call recompute_all again."
@@ -193,21 +190,6 @@ def _map_arguments(node, tensors, training):
     if wrapping.accepts(node.outbound_layer, "training"):
         kwargs.setdefault("training", training)
     return (inputs,), kwargs
-
-
-def convert_layer(family, layer, runtime):
-    """Make every call of `layer` a block."""
-
-    def call(self, *args, **kwargs):
-        run = family.convertible(wrapping.plain_call(self), self)
-        return runtime.call(self.name, run, (self,), family, args, kwargs)
-
-    _set_call(layer, call, layer.call)
-
-
-def _set_call(layer, call, plain):
-    """Put `call` in the place of the method `plain` of `layer`: a method, as saving and copies expect."""
-    wrapping.replace_call(layer, types.MethodType(unconverted(wrapping.as_method(call, plain)), layer))
 
 
 def like_layers(family, model):

@@ -1,10 +1,12 @@
 """What the wrappers of all families do alike: names, call signatures, checks of what they are given."""
 
 import inspect
+import types
 import weakref
 from typing import Any, Callable, NamedTuple
 
 from keras_remat.errors import RematError, UnsupportedFamilyError
+from keras_remat.replay.marks import unconverted
 
 
 class Runtime(NamedTuple):
@@ -164,9 +166,20 @@ _PLAIN_CALL = "_keras_remat_plain_call"  # on a layer: the `call` that the insta
 
 
 def replace_call(layer, call):
-    """Make `call` the method of `layer` alone; not by attribute: Keras would track it."""
+    """Make the function `call` the method of `layer` alone: a method, as saving and copies expect."""
+    method = types.MethodType(unconverted(as_method(call, layer.call)), layer)
     vars(layer)[_PLAIN_CALL] = vars(layer).get("call")
-    vars(layer)["call"] = call
+    vars(layer)["call"] = method  # not by attribute: Keras would track it
+
+
+def make_block(family, layer, runtime):
+    """Make every call of `layer` a block."""
+
+    def call(self, *args, **kwargs):
+        run = family.convertible(plain_call(self), self)
+        return runtime.call(self.name, run, (self,), family, args, kwargs)
+
+    replace_call(layer, call)
 
 
 def is_call_replaced(layer):

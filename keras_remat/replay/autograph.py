@@ -10,13 +10,15 @@ except ImportError:  # TensorFlow 1.14 has no conversion status; it converts wha
 
 def converted_in_function(function):
     """Return `function` converted by AutoGraph as `tf.function` does it, whatever surrounds it."""
-    if hasattr(api, "tf_convert"):
-        return api.tf_convert(function, ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED))
-    return api.convert(recursive=True)(function)
+    return _convert(function, lambda: ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED))
 
 
 def converted(function):
     """Return `function` converted by AutoGraph where its surroundings ask for it."""
+    return _convert(function, lambda: ag_ctx.control_status_ctx())
+
+
+def _convert(function, status):
     if hasattr(api, "tf_convert"):
-        return api.tf_convert(function, ag_ctx.control_status_ctx())
+        return api.tf_convert(function, status())
     return api.convert(recursive=True)(function)
