@@ -66,6 +66,7 @@ class Target(NamedTuple):
             "forward mode": hasattr(getattr(tf, "autodiff", None), "ForwardAccumulator"),
             "symbolic inputs": not self.is_symbolic and self.version >= (2, 4),
             "doctests": self.name == "tf_keras",
+            "functions for loops": _control_flow_is_functions(tf),
         }
         return {name for name, is_there in found.items() if is_there}
 
@@ -108,6 +109,11 @@ class Target(NamedTuple):
             yield
         finally:
             module.set_global_policy(before)
+
+
+def _control_flow_is_functions(tf):
+    """True if a loop or branch in a graph is a graph of its own, and its gradient another (2.0+)."""
+    return getattr(tf.compat.v1, "control_flow_v2_enabled", lambda: False)()
 
 
 def best_name():
