@@ -9,6 +9,7 @@ from keras_remat import engine
 from keras_remat.errors import RematError, UnsupportedFamilyError
 from keras_remat.families import family_of, function_family
 from keras_remat.families.wrapping import with_signature_of
+from keras_remat.pure import Block
 from keras_remat.replay.captured import captured
 from keras_remat.replay.marks import unconverted
 
@@ -100,7 +101,7 @@ def _block(call, owner):
     if owner is not None and not hasattr(call, "__self__"):
         call = types.MethodType(call, owner)
     name = getattr(owner, "name", None) or getattr(call, "__name__", "function")
-    return engine.Block(name, family.convertible(call, owner), layers, family)
+    return Block(name, family.convertible(call, owner), layers, family)
 
 
 def _is_layer(value):

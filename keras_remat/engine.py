@@ -1,25 +1,15 @@
 """Run a block so that only its inputs are kept for the backward pass; the switch that turns this off.
 
-The engine makes a block's call a function of tensors alone: it takes the tensors out of nested
-arguments, adds losses made inside to the outputs, and puts everything back in its place.
+The engine makes a block's call a function of tensors alone (see `pure`) and gives it to the backend.
 """
 
 import contextlib
 import os
 import threading
-from typing import Any, Callable, NamedTuple, Sequence
 
 from keras_remat.errors import RematError
+from keras_remat.pure import Pure
 from keras_remat.replay.marks import unconverted
-
-
-class Block(NamedTuple):
-    """A call that may run twice: `run(*args, **kwargs)` uses only the layers in `layers`."""
-
-    name: str
-    run: Callable
-    layers: Sequence[Any]
-    family: Any
 
 
 class _Switch(threading.local):
@@ -111,40 +101,10 @@ def call(block, args, kwargs):
 def run(block, args, kwargs):
     """Run `block` so that it is computed again for its gradient, and only its inputs are kept."""
     family, backend = block.family, block.family.backend
-    structure = (args, kwargs)
-    flat = backend.flatten(structure)
-    # A tensor that is passed several times is one input: its gradient counts once.
-    slots = {id(leaf): leaf for leaf in flat if backend.is_tensor(leaf)}
-    state = family.call_state(block.layers)
-    first = {}
     inner = family.all_sublayers(block.layers)
     functions = [x.function for x in inner if hasattr(x, "function")]  # of Lambda layers
     functions += [x.call for x in inner if not family.is_own_class(x)]
     backend.check_captured([block.run] + functions, inner, block.name)
-
-    def pure(tensors):
-        stand_ins = dict(zip(slots, tensors))
-        leaves = [backend.like(stand_ins.get(id(leaf), leaf), leaf) for leaf in flat]
-        new_args, new_kwargs = backend.pack(structure, leaves)
-        again = "done" in first
-        with family.entered(state) if again else contextlib.nullcontext():
-            losses = family.losses(block.layers)
-            outputs = block.run(*new_args, **new_kwargs)
-            new = losses.withdraw() if again else losses.new()
-        if not again:
-            first.update(done=True, outputs=outputs, losses=losses)
-        return [t for t in backend.flatten(outputs) if backend.is_tensor(t)] + new
-
-    results = backend.run(pure, list(slots.values()), lambda: family.variables(block.layers), block.name)
-    # `pure` lives on until the gradient is taken and must not keep the outputs with it.
-    return _put_back(backend, first.pop("outputs"), first.pop("losses"), results)
-
-
-def _put_back(backend, outputs, losses, results):
-    """Put the tensors of `results` in the places of the outputs and losses that they stand for."""
-    leaves = backend.flatten(outputs)
-    places = [i for i, leaf in enumerate(leaves) if backend.is_tensor(leaf)]
-    for i, result in zip(places, results):
-        leaves[i] = backend.like(result, leaves[i])
-    losses.replace(results[len(places) :])
-    return backend.pack(outputs, leaves)
+    call = Pure(block, args, kwargs)
+    call, results = backend.run(call, lambda: family.variables(block.layers), block.name)
+    return call.finish(results)

@@ -5,10 +5,11 @@ from keras_remat.errors import RematError, UnsupportedFamilyError
 from keras_remat.families import family_at, family_of, registry, wrapping
 from keras_remat.families.wrapping import Runtime
 from keras_remat.planning import solve
+from keras_remat.pure import Block
 
 
 def _call(name, run, layers, family, args, kwargs):
-    return engine.call(engine.Block(name, run, layers, family), args, kwargs)
+    return engine.call(Block(name, run, layers, family), args, kwargs)
 
 
 RUNTIME = Runtime(call=_call, cut=solve.cut_chain, is_on=engine.is_on)
@@ -18,8 +19,8 @@ class _Facade(type):
     """Makes `isinstance` hold for the layers of every family that the façade made."""
 
     def __instancecheck__(cls, instance):
-        kind = type(instance)
-        return kind.__module__ == cls.__module__ and kind.__name__ == cls.__name__
+        kinds = type(instance).__mro__
+        return any(kind.__module__ == cls.__module__ and kind.__name__ == cls.__name__ for kind in kinds)
 
 
 class Recompute(metaclass=_Facade):

@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "keras_remat"
 LINES = (
     ("__init__", "__main__", "layers", "decorator", "convert", "report"),
     ("engine", "planning", "graph"),
+    ("pure",),
     ("families",),
     ("backends", "replay"),
     ("errors",),

@@ -4,11 +4,17 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
 from keras_remat.errors import RematError
-from keras_remat.replay import eager, function_calls, graph, variable_ops, vectorized  # noqa: F401  they wrap functions
+from keras_remat.replay import autograph, eager, function_calls, graph, variable_ops, vectorized  # noqa: F401  they wrap functions
 from keras_remat.replay import scope as scopes
 from keras_remat.replay.captured import captured, leaves_of
 from keras_remat.replay.random_ops import recording  # noqa: F401
 from keras_remat.replay.tapes import tape_lib
+from keras_remat.replay.wrapping import outside, wrap
+
+#: `replay` gives the second run the entry values of variables; values that a scope of Keras 3 has for them
+#: are inputs of a block like any tensor.
+REPLAYS_VARIABLES = True
+VARIABLES_ARE_INPUTS = True
 
 _is_watched = getattr(tape_lib, "should_record_backprop", None)
 if _is_watched is None:  # up to TensorFlow 2.0
@@ -47,19 +53,19 @@ def check_captured(functions, objects, name):
             )
 
 
-def run(call, inputs, variables, name):
-    """Run `call(inputs)`, to be run again for its gradient; both sides are lists of tensors."""
+def run(call, variables, name):
+    """Run `call` (see `pure`), to be run again for its gradient; return it and its results."""
     if tf.executing_eagerly():
-        return eager.run(call, inputs, variables, name)
-    return graph.run(lambda: call(inputs), inputs)
+        return call, eager.run(call, call.tensors, variables, name)
+    return call, graph.run(lambda: call(call.tensors), call.tensors)
 
 
 is_replaying = scopes.is_replaying
 
 
 def flatten(structure):
-    """List the leaves of nested lists, tuples, dicts and composite tensors."""
-    return tf.nest.flatten(structure, expand_composites=True)
+    """List the leaves of nested lists, tuples, dicts and composite tensors; return what packs them too."""
+    return tf.nest.flatten(structure, expand_composites=True), structure
 
 
 def pack(structure, leaves):
@@ -75,10 +81,37 @@ def is_tensor(value):
 _MARKS = ("_keras_mask", "_keras_shape", "_uses_learning_phase")
 
 
-def like(tensor, old):
-    """Give `tensor`, which stands for `old`, the marks that Keras keeps on tensors."""
-    if tensor is not old:
-        for name in _MARKS:
-            if hasattr(old, name):
-                setattr(tensor, name, getattr(old, name))
+def marks(tensor):
+    """Return the marks that Keras keeps on a tensor."""
+    return {name: getattr(tensor, name) for name in _MARKS if hasattr(tensor, name)}
+
+
+def marked(tensor, found):
+    """Give `tensor` marks, and return it."""
+    for name, value in found.items():
+        setattr(tensor, name, value)
     return tensor
+
+
+def assigned(value):
+    """Return `value` as a variable has it after an assignment, through which no gradient passes."""
+    return tf.stop_gradient(value)
+
+
+def version(value):
+    """Return nothing: `replay` gives the second run what variables were."""
+
+
+def copied(value):
+    """Return `value`: only variables are written in place, which `replay` looks after."""
+    return value
+
+
+def convertible(function):
+    """Return `function` as AutoGraph would call it here."""
+    return function if tf.executing_eagerly() else autograph.converted(function)
+
+
+def keep_outside(cls, name):
+    """Let what the method `name` of `cls` does be no part of a block."""
+    wrap(cls, name, outside)

@@ -55,10 +55,12 @@ def _version(root):
 def _load(root, builds_graphs):
     version = _version(root)
     if root.startswith("keras") and version >= (3,):
-        raise UnsupportedFamilyError(
-            f"Keras 3 is not supported yet. Received: a layer of Keras {version[0]}.{version[1]}. Use "
-            "tf_keras (set TF_USE_LEGACY_KERAS=1 before importing TensorFlow)."
-        )
+        if version < (3, 3):
+            raise UnsupportedFamilyError(
+                f"Keras 3 is supported from 3.3 on. Received: a layer of Keras {version[0]}.{version[1]}. "
+                "Update it: pip install 'keras>=3.3'."
+            )
+        return importlib.import_module("keras_remat.families.keras3").Keras3(root)
     if root.startswith("keras") and version < (2, 4):
         return importlib.import_module("keras_remat.families.keras2").Keras2(root)
     if builds_graphs:

@@ -33,6 +33,30 @@ class Segment(NamedTuple):
     is_block: bool
 
 
+class State:
+    """What a block's call takes in and gives back as tensors beside arguments and outputs.
+
+    Where `replay` looks after variables that is nothing, which is what this class says.
+    """
+
+    #: What the call depends on, beside its arguments.
+    tensors = []
+
+    def opened(self, given, carried, again):
+        """Context manager around a run: arguments `given`, and `carried` in the place of `tensors`."""
+        return contextlib.nullcontext()
+
+    def results(self, outputs):
+        """List what the run made on the side, as tensors, inside of `opened`."""
+        return []
+
+    def commit(self, outputs, results):
+        """Put what `results` stand for in its place: `outputs` and `results` of the first run."""
+
+
+NO_STATE = State()
+
+
 class Family:
     """One Keras: how its layers are called, and where they put what they make on the side.
 
@@ -125,6 +149,10 @@ class Family:
         """True if a gradient may be asked of what is computed now."""
         return self.backend.may_differentiate(self.is_inference())
 
+    def state(self, layers, tensors):
+        """Return the `State` that a call of `layers` with `tensors` takes along as tensors."""
+        return NO_STATE
+
     def losses(self, layers):
         """Note the losses that `layers` hold now, to tell new ones from them."""
         return NewLosses(self, layers)
@@ -158,13 +186,14 @@ class NewLosses:
         return self._new
 
     def replace(self, tensors):
-        """Put `tensors` in the places of the losses that `new` listed, in that order."""
+        """Put the first of `tensors` in the places of the losses that `new` listed; return how many."""
         twins = {id(old): tensor for old, tensor in zip(self._new, tensors)}
         for losses in self._lists():
             for i, loss in enumerate(losses):
                 if id(loss) in twins:
                     _copy_marks(loss, twins[id(loss)])
                     losses[i] = twins[id(loss)]
+        return len(self._new)
 
     def withdraw(self):
         """List the losses added since, and let the lists be what they were."""
@@ -172,6 +201,21 @@ class NewLosses:
         for losses, before in zip(self._lists(), self._before):
             losses[:] = before
         return new
+
+
+class _NoLosses:
+    """Of a block whose state takes its losses along."""
+
+    def new(self):
+        return []
+
+    withdraw = new
+
+    def replace(self, tensors):
+        return 0
+
+
+NO_LOSSES = _NoLosses()
 
 
 def _copy_marks(old, new):

@@ -64,7 +64,7 @@ class TFKeras(base.Family):
         return tf_keras_models.output_keys(self, model)
 
     def like_layers(self, model):
-        return tf_keras_models.like_layers(self, model)
+        return wrapping.like_layers(self, model)
 
     def convert(self, model, segments, runtime):
         tf_keras_models.convert(self, model, segments, runtime)

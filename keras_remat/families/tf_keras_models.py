@@ -6,7 +6,6 @@ A functional model's walks the model's nodes as Keras does, segment by segment.
 
 import tensorflow as tf
 
-from keras_remat.errors import RematError
 from keras_remat.families import wrapping
 from keras_remat.families.base import Call
 
@@ -37,7 +36,7 @@ def _chain_calls(family, model):
     layers = list(model.layers)
     sizes = wrapping.output_sizes(layers, _input_shape(model)) or [1] * len(layers)
     return [
-        Call(layer, (str(i),), (str(i + 1),), size, size * _depth(family, layer), layer)
+        Call(layer, (str(i),), (str(i + 1),), size, size * wrapping.depth(family, layer), layer)
         for i, (layer, size) in enumerate(zip(layers, sizes))
     ]
 
@@ -49,13 +48,9 @@ def _input_shape(model):
 def _call_of(family, node):
     size = wrapping.size_of([list(t.shape) for t in tf.nest.flatten(node.output_tensors)])
     layer = _layer_of(node)
-    return Call(layer, _input_keys(node), _output_keys(node), size, size * _depth(family, layer), node)
-
-
-def _depth(family, layer):
-    """Estimate how many tensors like its output a layer holds: the layers inside that hold no layer."""
-    inner = family.sublayers(layer)
-    return max(1, sum(1 for x in inner if len(family.sublayers(x)) == 1))
+    return Call(
+        layer, _input_keys(node), _output_keys(node), size, size * wrapping.depth(family, layer), node
+    )
 
 
 def _layer_of(node):
@@ -92,7 +87,7 @@ def convert(family, model, segments, runtime):
         if self is not model or not segments or not runtime.is_on(family):
             return plain(self, inputs, training=training, mask=mask)
         if is_chain:
-            _check_chain(model, layers)
+            wrapping.check_chain(model, layers)
             _build_chain(model, inputs)
         tensors = _chain_inputs(model, inputs, mask) if is_chain else _graph_inputs(model, inputs, mask)
         for segment in segments:
@@ -110,15 +105,6 @@ def _build_chain(model, inputs):
     build = getattr(model, "_build_graph_network_for_inferred_shape", None)  # TensorFlow 2.3+
     if build and not model._has_explicit_input_shape and tf.is_tensor(inputs):
         build(inputs.shape, inputs.dtype)
-
-
-def _check_chain(model, converted):
-    """Raise if layers were added to a Sequential, or taken from it, after it was converted."""
-    if list(model.layers) != converted:
-        raise RematError(
-            f"A converted Sequential must keep its layers. Received: {model.name!r} with {len(model.layers)} "
-            f"layers, {len(converted)} when it was converted. Call recompute_all again."
-        )
 
 
 def _chain_inputs(model, inputs, mask):
@@ -190,19 +176,6 @@ def _map_arguments(node, tensors, training):
     if wrapping.accepts(node.outbound_layer, "training"):
         kwargs.setdefault("training", training)
     return (inputs,), kwargs
-
-
-def like_layers(family, model):
-    """List the layers that the model holds in lists of layers of one class."""
-    found = []
-    for value in vars(model).values():
-        if isinstance(value, (list, tuple)) and len(value) > 1 and _are_alike(family, value):
-            found.extend(value)
-    return found
-
-
-def _are_alike(family, values):
-    return isinstance(values[0], family.layer_class) and all(type(v) is type(values[0]) for v in values)
 
 
 def forget_functions(model):

@@ -204,3 +204,31 @@ def restore_call(layer):
 def weights_in_order(layers):
     """List the weights of `layers`, each once, layer by layer as a model does, not trainable ones first."""
     return list({id(weight): weight for layer in layers for weight in layer.weights}.values())
+
+
+def depth(family, layer):
+    """Estimate how many tensors like its output a layer holds: the layers inside that hold no layer."""
+    inner = family.sublayers(layer)
+    return max(1, sum(1 for x in inner if len(family.sublayers(x)) == 1))
+
+
+def check_chain(model, converted):
+    """Raise if layers were added to a Sequential, or taken from it, after it was converted."""
+    if list(model.layers) != converted:
+        raise RematError(
+            f"A converted Sequential must keep its layers. Received: {model.name!r} with {len(model.layers)} "
+            f"layers, {len(converted)} when it was converted. Call recompute_all again."
+        )
+
+
+def like_layers(family, model):
+    """List the layers that the model holds in lists of layers of one class."""
+    found = []
+    for value in vars(model).values():
+        if isinstance(value, (list, tuple)) and len(value) > 1 and _are_alike(family, value):
+            found.extend(value)
+    return found
+
+
+def _are_alike(family, values):
+    return isinstance(values[0], family.layer_class) and all(type(v) is type(values[0]) for v in values)

@@ -1,0 +1,78 @@
+"""JAX: `jax.checkpoint` of the block's pure function, traced once for calls that are alike."""
+
+import jax
+from jax._src import core
+
+from keras_remat.backends import jax_calls
+
+#: Everything that a block reads is an input, so that one trace serves many calls.
+REPLAYS_VARIABLES = False
+VARIABLES_ARE_INPUTS = True
+
+
+def is_replaying():
+    """False: what runs again is the trace of a block, in which no Python runs."""
+    return False
+
+
+def may_differentiate(is_inference):
+    """True inside of any transformation: what is computed outside of all has no gradient."""
+    return not core.trace_state_clean()
+
+
+def run(call, variables, name):
+    """Run `call` (see `pure`), to be run again for its gradient; return it and its results."""
+    call, results = jax_calls.run(call)
+    return call, list(results)
+
+
+def check_captured(functions, objects, name):
+    """Nothing to check: `jax.checkpoint` follows arrays that a block finds elsewhere."""
+
+
+def flatten(structure):
+    """List the leaves of a pytree; return what packs them as well."""
+    return jax.tree_util.tree_flatten(structure)
+
+
+def pack(spec, leaves):
+    """Put `leaves` in the places of those that `flatten` listed."""
+    return jax.tree_util.tree_unflatten(spec, leaves)
+
+
+def is_tensor(value):
+    """True for arrays of JAX, traced or not."""
+    return isinstance(value, jax.Array)
+
+
+def marks(tensor):
+    """Return nothing: masks are part of a block's state."""
+    return {}
+
+
+def marked(tensor, found):
+    """Return `tensor`."""
+    return tensor
+
+
+def assigned(value):
+    """Return `value` as a variable has it after an assignment."""
+    return value
+
+
+def version(value):
+    """Return nothing: arrays are never written in place."""
+
+
+def copied(value):
+    """Return `value`: arrays are never written in place."""
+    return value
+
+
+def convertible(function):
+    """Return `function`: JAX traces Python as it is."""
+    return function
+
+
+def keep_outside(cls, name):
+    """Nothing to do: a trace notes nothing but what is computed from its inputs."""

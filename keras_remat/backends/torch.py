@@ -1,0 +1,186 @@
+"""PyTorch: non-reentrant checkpointing, with everything that a block finds put back for its second run."""
+
+import contextlib
+import threading
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+from keras_remat.errors import RecomputeMismatchError
+from keras_remat.replay import host_random
+
+#: Variables are written in place, so a block's are kept by its state; they need not be inputs: autograd
+#: finds the parameters that a block uses by itself.
+REPLAYS_VARIABLES = False
+VARIABLES_ARE_INPUTS = False
+
+
+class _Replaying(threading.local):
+    depth = 0
+
+
+_REPLAYING = _Replaying()
+
+
+def is_replaying():
+    """True while a block runs again on this thread."""
+    return _REPLAYING.depth > 0
+
+
+def may_differentiate(is_inference):
+    """True if a gradient may be asked of what is computed now."""
+    return torch.is_grad_enabled()
+
+
+def run(call, variables, name):
+    """Run `call` (see `pure`), to be run again for its gradient; return it and its results."""
+    runs = _Runs(call, name)
+    # Stopping as soon as the last saved tensor is there would leave caches of layers half made.
+    with set_checkpoint_early_stop(False):
+        results = checkpoint(runs, *call.tensors, use_reentrant=False, preserve_rng_state=True)
+    return call, list(results)
+
+
+class _Runs:
+    """The two runs of a block: the second with the numbers and buffers that the first one found."""
+
+    def __init__(self, call, name):
+        self.call, self.name = call, name
+        self.randomness = host_random.state()
+        self.buffers = _Buffers(call.block.layers)
+        self.samples = None
+
+    def __call__(self, *tensors):
+        if self.samples is None:
+            results = self.call(list(tensors))
+            self.samples = [_sample(t) for t in results]
+            self.buffers.keep_written()
+            return results
+        _REPLAYING.depth += 1
+        try:
+            with host_random.again(self.randomness), self.buffers.standing_in():
+                results = self.call(list(tensors))
+        finally:
+            _REPLAYING.depth -= 1
+        self._check([_sample(t) for t in results])
+        return results
+
+    def _check(self, samples):
+        same = len(samples) == len(self.samples)
+        for one, other in zip(self.samples, samples):
+            same = same and one[:2] == other[:2] and _is_close(one[2], other[2], one[1])
+        if not same:
+            raise RecomputeMismatchError(
+                "A recomputed block must do in its second run what it did in its first. Received: block "
+                f"{self.name!r} gave {[s[0] for s in samples]} with samples {[s[2] for s in samples]} where "
+                f"the first run gave {[s[0] for s in self.samples]} with {[s[2] for s in self.samples]}. "
+                "Make the call independent of Python state that changes between calls (`is_recomputing()` "
+                "tells the runs apart), or leave the layer out."
+            )
+
+
+class _Buffers:
+    """Buffers of PyTorch modules inside layers, which are no variables of Keras: running statistics."""
+
+    def __init__(self, layers):
+        modules = [m for layer in layers if isinstance(layer, torch.nn.Module) for m in layer.modules()]
+        self.entries = [(m, k, b) for m in modules for k, b in m._buffers.items() if b is not None]
+        self.copies = [b.detach().clone() for _, _, b in self.entries]
+        self.versions = [b._version for _, _, b in self.entries]
+
+    def keep_written(self):
+        """Keep only those that the first run wrote."""
+        written = [
+            b._version != v or m._buffers[k] is not b for (m, k, b), v in zip(self.entries, self.versions)
+        ]
+        self.entries = [(m, k) for (m, k, _), w in zip(self.entries, written) if w]
+        self.copies = [copy for copy, w in zip(self.copies, written) if w]
+
+    @contextlib.contextmanager
+    def standing_in(self):
+        """Let the modules have their entry values, and afterwards the present ones again."""
+        present = [m._buffers[k] for m, k in self.entries]
+        for (m, k), copy in zip(self.entries, self.copies):
+            m._buffers[k] = copy.clone()
+        try:
+            yield
+        finally:
+            for (m, k), buffer in zip(self.entries, present):
+                m._buffers[k] = buffer
+
+
+_SAMPLE = 8
+
+
+def _sample(tensor):
+    """Read shape, type and a few elements of a result, to see whether the second run repeats the first."""
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    if not tensor.dtype.is_floating_point or tensor.device.type != "cpu":  # elsewhere reading would wait
+        return shape, dtype, None
+    flat = tensor.detach().reshape(-1)
+    step = max(1, flat.numel() // _SAMPLE)
+    return shape, dtype, flat[::step][:_SAMPLE].to(torch.float64).numpy().copy()
+
+
+def _is_close(first, second, dtype):
+    """Compare within what a change of kernels may do; changed state differs by far more."""
+    if first is None or not first.size:
+        return True
+    tolerance = 1e-4 if dtype in (torch.float32, torch.float64) else 5e-2
+    scale = np.max(np.abs(first))
+    return np.allclose(first, second, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+
+
+def check_captured(functions, objects, name):
+    """Nothing to check: autograd follows tensors that a block finds elsewhere."""
+
+
+def flatten(structure):
+    """List the leaves of nested lists, tuples and dicts; return what packs them as well."""
+    return pytree.tree_flatten(structure)
+
+
+def pack(spec, leaves):
+    """Put `leaves` in the places of those that `flatten` listed."""
+    return pytree.tree_unflatten(leaves, spec)
+
+
+def is_tensor(value):
+    """True for tensors, parameters included."""
+    return isinstance(value, torch.Tensor)
+
+
+def marks(tensor):
+    """Return nothing: masks are part of a block's state."""
+    return {}
+
+
+def marked(tensor, found):
+    """Return `tensor`."""
+    return tensor
+
+
+def assigned(value):
+    """Return `value` as a variable has it after an assignment, through which no gradient passes."""
+    return value.detach()
+
+
+def version(value):
+    """Return a number that changes when the tensor is written in place."""
+    return value._version
+
+
+def copied(value):
+    """Return a copy of a tensor that is about to be written."""
+    return value.detach().clone()
+
+
+def convertible(function):
+    """Return `function`: PyTorch runs Python as it is."""
+    return function
+
+
+def keep_outside(cls, name):
+    """Nothing to do: PyTorch notes nothing of what a block does beside computing."""

@@ -1,0 +1,190 @@
+"""Recompute and RecomputeSequential for Keras 3.
+
+The wrapper has the inner layer's name, call signature, dtype policy and masks. What Keras asks of a layer
+beside calling it (building, shapes, saving) is handed on, so files match those of the unwrapped layer.
+"""
+
+import types
+
+from keras_remat.families import registry, wrapping
+from keras_remat.replay.marks import unconverted
+
+
+class _Inner(str):
+    """The name of an attribute of the inner layer: what a wrapper lists, and so what Keras saves."""
+
+
+# What only some layers have, and Keras looks for.
+_OPTIONAL = ("save_assets", "load_assets")
+
+
+def make_classes(family, runtime):
+    """Return the wrapper classes for the layers of `family`."""
+    layer_class = family.layer_class
+    wrapper_class = family.module("layers.core.wrapper").Wrapper
+    holder = family.module("saving.object_registration")
+
+    class Recompute(wrapper_class):
+        __doc__ = "Runs `layer` so that only its inputs are kept for the backward pass."
+
+        def __new__(cls, layer, *args, **kwargs):
+            return super().__new__(_named_like(layer, Recompute, holder), layer, *args, **kwargs)
+
+        def __init__(self, layer, policy=None, name=None, **kwargs):
+            wrapping.check_layer(family, layer, "Recompute")
+            wrapping.check_policy(policy)
+            # Keras reads the signature of `call` when a layer is made, so this comes first.
+            vars(self)["call"] = _recomputed(self, layer, family, runtime)
+            kwargs.setdefault("dtype", layer.dtype_policy)
+            super().__init__(layer, name=name or wrapping.wrapper_name(layer), **kwargs)
+            self.policy = policy
+            self.supports_masking = True
+            self._convert_input_args = False
+            self._allow_non_tensor_positional_args = True
+            self.built = layer.built
+
+        def _maybe_build(self, call_spec):
+            self.layer._maybe_build(call_spec)
+            self.built = self.layer.built
+
+        def build(self, *args, **kwargs):
+            self.layer.build(*args, **kwargs)
+            self.built = True
+
+        def compute_output_spec(self, *args, **kwargs):
+            return self.layer.compute_output_spec(*args, **kwargs)
+
+        def compute_output_shape(self, *args, **kwargs):
+            return self.layer.compute_output_shape(*args, **kwargs)
+
+        def compute_mask(self, inputs, previous_mask):
+            return self.layer.compute_mask(inputs, previous_mask)
+
+        def get_config(self):
+            return {**super().get_config(), "policy": self.policy}
+
+        @classmethod
+        def from_config(cls, config, custom_objects=None):
+            config = dict(config)
+            inner = family.module("saving.serialization_lib").deserialize_keras_object(
+                config.pop("layer"), custom_objects=custom_objects
+            )
+            return Recompute(inner, **config)
+
+        def save_own_variables(self, store):
+            self.layer.save_own_variables(store)
+
+        def load_own_variables(self, store):
+            self.layer.load_own_variables(store)
+
+        def get_build_config(self):
+            return self.layer.get_build_config()
+
+        def build_from_config(self, config):
+            self.layer.build_from_config(config)
+            self.built = self.layer.built
+
+        def _obj_type(self):
+            return self.layer._obj_type()
+
+        def __dir__(self):
+            return [_Inner(name) for name in dir(self.layer)]
+
+        def __getattribute__(self, name):
+            if type(name) is _Inner or name in _OPTIONAL:
+                return getattr(self.layer, str(name))
+            return super().__getattribute__(name)
+
+    class RecomputeSequential(layer_class):
+        __doc__ = "Runs a list of layers so that only the inputs of its segments are kept."
+
+        def __init__(self, layers, segments="auto", policy=None, name=None, **kwargs):
+            layers = wrapping.check_layers(family, layers, "RecomputeSequential")
+            wrapping.check_policy(policy)
+            wrapping.check_segments(segments)
+            super().__init__(name=name, **kwargs)
+            self.layers = layers
+            self.segments = segments
+            self.policy = policy
+            self.supports_masking = True
+            self._convert_input_args = False
+            self._sizes = None
+
+        @unconverted
+        def call(self, inputs, training=None, mask=None):
+            layers = list(self.layers)
+            if self._sizes is None and not runtime.is_on(family):  # Keras builds the layers by this call
+                vars(self)["_sizes"], outputs = _run_and_measure(layers, inputs, training, mask)
+                return outputs
+            bounds = runtime.cut(self._sizes or [1] * len(layers), self.segments)
+            for start, stop in zip(bounds, bounds[1:]):
+                segment = layers[start:stop]
+
+                def run(x, mask, segment=segment):
+                    return wrapping.run_chain(segment, x, training, mask)
+
+                given = mask if start == 0 else None
+                name = f"{self.name}[{start}:{stop}]"
+                inputs = runtime.call(name, run, segment, family, (inputs, given), {})
+            return inputs
+
+        def compute_output_spec(self, *args, **kwargs):
+            return family.module("backend").compute_output_spec(self.call, *args, **kwargs)
+
+        def compute_output_shape(self, input_shape):
+            for layer in self.layers:
+                input_shape = layer.compute_output_shape(input_shape)
+            return input_shape
+
+        def get_config(self):
+            serialize = family.module("saving.serialization_lib").serialize_keras_object
+            return {
+                **super().get_config(),
+                "layers": [serialize(layer) for layer in self.layers],
+                "segments": self.segments,
+                "policy": self.policy,
+            }
+
+        @classmethod
+        def from_config(cls, config, custom_objects=None):
+            deserialize = family.module("saving.serialization_lib").deserialize_keras_object
+            layers = [deserialize(c, custom_objects=custom_objects) for c in config["layers"]]
+            return cls(**{**config, "layers": layers})
+
+    for cls in (Recompute, RecomputeSequential):
+        cls.__module__, cls.__qualname__ = "keras_remat.layers", cls.__name__
+        registry.replace(holder, cls)
+    return Recompute, RecomputeSequential
+
+
+_NAMED = {}
+
+
+def _named_like(layer, base, holder):
+    """Return a subclass of `base` with the name of the class of `layer`: files have paths of class names."""
+    cls = type(layer)
+    if cls not in _NAMED:
+        made = type(cls.__name__, (base,), {"__module__": base.__module__, "__doc__": base.__doc__})
+        # Configs name the one class from which all of these are made.
+        holder.GLOBAL_CUSTOM_NAMES[made] = "keras_remat>" + base.__name__
+        _NAMED[cls] = made
+    return _NAMED[cls]
+
+
+def _run_and_measure(layers, inputs, training, mask):
+    """Call `layers` one after the other; return the sizes of what they put out, and the last of it."""
+    sizes = []
+    for layer in layers:
+        inputs = wrapping.run_chain([layer], inputs, training, mask)
+        mask = None
+        sizes.append(wrapping.size_of(getattr(inputs, "shape", ())))
+    return sizes, inputs
+
+
+def _recomputed(wrapper, layer, family, runtime):
+    """Make the `call` of a wrapper: the layer, called as a block."""
+
+    def call(self, *args, **kwargs):
+        return runtime.call(self.name, self.layer, (self.layer,), family, args, kwargs)
+
+    return types.MethodType(unconverted(wrapping.as_method(call, layer.call)), wrapper)

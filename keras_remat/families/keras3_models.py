@@ -1,0 +1,122 @@
+"""Models of Keras 3, converted in place: an instance-level `call` walks the model's own graph by segments."""
+
+from keras_remat.families import wrapping
+from keras_remat.families.base import Call
+
+
+def calls(family, model):
+    """List the calls of a Sequential or functional model; None for others."""
+    if not type(model).call.__module__.startswith(family.root + "."):
+        return None
+    if _is_chain(family, model):
+        return _chain_calls(family, model)
+    if not isinstance(model, family.module("models.functional").Functional):
+        return None
+    depths = sorted(model._nodes_by_depth, reverse=True)
+    nodes = [node for depth in depths for node in model._nodes_by_depth[depth]]
+    return [_call_of(family, node) for node in nodes if node.operation and not node.is_input]
+
+
+def _is_chain(family, model):
+    return isinstance(model, family.module("models.sequential").Sequential)
+
+
+def output_keys(family, model):
+    """List the keys of a model's outputs."""
+    if _is_chain(family, model):
+        return [str(len(model.layers))]
+    return [str(id(t)) for t in model.outputs]
+
+
+def _chain_calls(family, model):
+    layers = list(model.layers)
+    shape = model.input_shape if model._functional else None
+    sizes = wrapping.output_sizes(layers, shape) or [1] * len(layers)
+    return [
+        Call(layer, (str(i),), (str(i + 1),), size, size * wrapping.depth(family, layer), layer)
+        for i, (layer, size) in enumerate(zip(layers, sizes))
+    ]
+
+
+def _call_of(family, node):
+    size = wrapping.size_of([list(t.shape) for t in node.outputs])
+    inputs, outputs = (tuple(str(id(t)) for t in tensors) for tensors in (node.input_tensors, node.outputs))
+    inside = size * wrapping.depth(family, node.operation)
+    return Call(node.operation, tuple(dict.fromkeys(inputs)), outputs, size, inside, node)
+
+
+def convert(family, model, segments, runtime):
+    """Give `model` a call that runs its calls segment by segment."""
+    plain = type(model).call
+    is_chain = _is_chain(family, model)
+    layers = [call.layer for segment in segments for call in segment.calls]
+
+    def call(self, inputs, training=None, mask=None, **kwargs):
+        # A copy of the model has layers of its own.
+        if self is not model or not segments or not runtime.is_on(family):
+            return plain(self, inputs, training=training, mask=mask, **kwargs)
+        if is_chain:
+            wrapping.check_chain(model, layers)
+        tensors = _inputs(family, model, inputs, mask)
+        for segment in segments:
+            _run_segment(family, model, segment, tensors, dict(kwargs, training=training), runtime)
+        return _outputs(family, model, tensors, segments)
+
+    wrapping.replace_call(model, call)
+
+
+def _inputs(family, model, inputs, mask):
+    """Return the model's inputs by their keys, as Keras would have them: converted, of the right rank."""
+    tree = family.module("tree")
+    graph = getattr(
+        model, "_functional", model
+    )  # that of a Sequential, None if it is called on nested inputs
+    flat = graph._standardize_inputs(inputs) if graph is not None else tree.flatten(inputs)
+    for tensor, tensor_mask in zip(flat, tree.flatten(mask) if mask is not None else ()):
+        if tensor_mask is not None:
+            family.set_mask(tensor, tensor_mask)
+    if graph is model:
+        return {str(id(reference)): tensor for reference, tensor in zip(model.inputs, flat)}
+    return {"0": tree.pack_sequence_as(inputs, flat) if graph is None else flat[0]}
+
+
+def _outputs(family, model, tensors, segments):
+    if _is_chain(family, model):
+        return tensors[segments[-1].outputs[0]]
+    outputs = [tensors[str(id(t))] for t in model.outputs]
+    packed = family.module("tree").pack_sequence_as(model._outputs_struct, outputs)
+    return packed[0] if isinstance(packed, (list, tuple)) and len(packed) == 1 else packed
+
+
+def _run_segment(family, model, segment, tensors, context, runtime):
+    def run(*inputs):
+        local = dict(zip(segment.inputs, inputs))
+        for call in segment.calls:
+            _run_call(family, call, local, context)
+        return [local[key] for key in segment.outputs]
+
+    inputs = [tensors[key] for key in segment.inputs]
+    if segment.is_block:
+        layers = [call.layer for call in segment.calls if isinstance(call.layer, family.layer_class)]
+        name = f"{model.name} ({segment.calls[0].layer.name} to {segment.calls[-1].layer.name})"
+        outputs = runtime.call(name, run, layers, family, inputs, {})
+    else:
+        outputs = run(*inputs)
+    tensors.update(zip(segment.outputs, outputs))
+
+
+def _run_call(family, call, tensors, context):
+    if call.node is call.layer:  # of a Sequential
+        (key,), (result,) = call.inputs, call.outputs
+        tensors[result] = wrapping.run_chain([call.layer], tensors[key], context["training"], None)
+        return
+    functional = family.module("models.functional")
+    args, kwargs = call.node.arguments.fill_in({int(key): t for key, t in tensors.items()})
+    outputs = functional.operation_fn(call.layer, **context)(*args, **kwargs)
+    tensors.update(zip(call.outputs, family.module("tree").flatten(outputs)))
+
+
+def forget_functions(model):
+    """Drop the functions that `fit` made of the model's old call."""
+    for name in ("train_function", "test_function", "predict_function"):
+        setattr(model, name, None)

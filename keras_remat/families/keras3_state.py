@@ -1,0 +1,132 @@
+"""Variables, losses, updates and masks of a block of Keras 3, as tensors that go in and out of it.
+
+A block runs in a `StatelessScope` of its own, so what it writes stays there until it is committed, once.
+Variables that the block takes in as tensors have those as values; all others keep, for the second run, the
+value that they had when they were first read.
+"""
+
+import contextlib
+
+from keras_remat.errors import RecomputeMismatchError
+from keras_remat.families import base
+
+
+def make_scope_class(family):
+    """Return the class of the scopes in which blocks of `family` run."""
+
+    class Scope(family.module("backend.common.stateless_scope").StatelessScope):
+        """Values by id of their variables; `entries` is what unmapped variables had on first reading."""
+
+        def __init__(self, values, entries):
+            super().__init__(collect_losses=True)
+            self.values, self.entries, self.updates = values, entries, {}
+            self.outer = family.open_scope()
+            outermost = getattr(self.outer, "is_functional", self.outer is not None)
+            #: True if the caller has a scope of his own, in which gradients pass through assignments.
+            self.is_functional = outermost
+
+        def add_update(self, update):
+            variable, value = update
+            value = value if self.is_functional else family.backend.assigned(value)
+            self.updates[id(variable)] = variable, value
+
+        def get_current_value(self, variable):
+            key = id(variable)
+            if key in self.updates:
+                return self.updates[key][1]
+            if key in self.values:
+                return self.values[key]
+            if key not in self.entries:
+                value = _present_value(self.outer, variable)
+                if value is None:  # not initialized yet
+                    return None
+                self.entries[key] = _Entry(family.backend, variable, value)
+            return self.entries[key].value
+
+    return Scope
+
+
+def _present_value(scope, variable):
+    value = scope.get_current_value(variable) if scope is not None else None
+    return variable._value if value is None else value
+
+
+class _Entry:
+    """The value of a variable when a block first read it, and which version of the buffer that was."""
+
+    def __init__(self, backend, variable, value):
+        self.backend, self.variable, self.value = backend, variable, value
+        self.version = backend.version(value)
+
+    def keep(self):
+        """Copy the value, before the variable is written in place."""
+        self.value = self.backend.copied(self.value)
+        self.version = self.backend.version(self.value)
+
+    def check(self, name):
+        """Raise if somebody wrote the variable in place since."""
+        if self.backend.version(self.value) != self.version:
+            raise RecomputeMismatchError(
+                "A variable that a recomputed block reads must not be written before the block's gradient is "
+                f"taken. Received: another value of {self.variable.path!r}, which block {name!r} reads. Take "
+                "the gradient first, or leave the layer out of the block."
+            )
+
+
+class HeldState(base.State):
+    """The state of one call: which variables it takes in, and what it gave out."""
+
+    def __init__(self, family, layers, inputs):
+        self.family, self.layers = family, family.all_sublayers(layers)
+        self.name = ", ".join(layer.name for layer in layers)
+        scope = family.open_scope()
+        self.variables = family.all_variables(layers) if family.backend.VARIABLES_ARE_INPUTS else []
+        values = [_present_value(scope, v) for v in self.variables]
+        pairs = [(v, x) for v, x in zip(self.variables, values) if family.backend.is_tensor(x)]
+        self.variables = [v for v, _ in pairs]
+        masks = [family.mask_of(tensor) for tensor in inputs]
+        self.masked = [i for i, mask in enumerate(masks) if mask is not None]
+        self.tensors = [x for _, x in pairs] + [masks[i] for i in self.masked]
+        self.entries = {}
+        self._scope = self._notes = None
+
+    @contextlib.contextmanager
+    def opened(self, given, carried, again):
+        for i, mask in zip(self.masked, carried[len(self.variables) :]):
+            self.family.set_mask(given[i], mask)
+        if again:
+            for entry in self.entries.values():
+                entry.check(self.name)
+        values = {id(v): x for v, x in zip(self.variables, carried)}
+        self._scope = self.family.scope_class(values, self.entries)
+        try:
+            with self._scope:
+                yield
+        finally:
+            self._scope = None
+
+    def results(self, outputs):
+        masks = [self.family.mask_of(tensor) for tensor in outputs]
+        places = [i for i, mask in enumerate(masks) if mask is not None]
+        losses, updates = self._scope.losses, list(self._scope.updates.values())
+        self._notes = places, [self._take_owner(loss) for loss in losses], [v for v, _ in updates]
+        return [masks[i] for i in places] + losses + [value for _, value in updates]
+
+    def _take_owner(self, loss):
+        """Return the layer that added `loss` to the scope, and let it forget that one."""
+        owners = [layer for layer in self.layers if id(loss) in layer._loss_ids]
+        for layer in owners:
+            layer._loss_ids.discard(id(loss))
+        return (owners or self.layers)[0]
+
+    def commit(self, outputs, results):
+        places, owners, variables = self._notes
+        results = iter(results)
+        for i in places:
+            self.family.set_mask(outputs[i], next(results))
+        for layer in owners:
+            layer.add_loss(next(results))
+        for variable in variables:
+            if id(variable) in self.entries:
+                self.entries[id(variable)].keep()
+            variable.assign(next(results))
