@@ -5,7 +5,6 @@ import gc
 import numpy as np
 import steps
 from proofs import (
-    TOLERANCE,
     Result,
     assert_keeps_less,
     assert_ran_again,
@@ -17,7 +16,6 @@ from proofs import (
 )
 
 from keras_remat import Recompute
-from keras_remat.backends.tensorflow import recording
 
 
 class Prove:
@@ -25,7 +23,14 @@ class Prove:
 
     def __init__(self, target, mode):
         self.target, self.mode = target, mode
-        self.tolerance = TOLERANCE[mode]
+        self.tolerance = target.tolerance(mode)
+
+    @property
+    def shows_what_is_kept(self):
+        """False where nothing of ours runs between `fit` and its gradient."""
+        if self.target.framework_name == "jax":
+            return self.mode == "loop"
+        return self.mode != "fit-eager"
 
     def __call__(
         self,
@@ -63,16 +68,16 @@ class Prove:
         def build(layer):
             return make_model(self.target, layer, x, call or call_on_list, batch)
 
-        with recording():
-            plain, plain_kept, _ = self.train(make, plain, build, x, count)
+        with self.target.recording():
+            plain, plain_kept, plain_runs = self.train(make, plain, build, x, count)
         wrapped, wrapped_kept, runs = self.train(make, wrap, build, x, count)
         if same:
             assert_same_results(plain, wrapped, self.tolerance, predict)
             grads = [g for step in plain.steps for g in step.grads if g is not None]
             assert not grads or any(np.any(to_dense(g)) for g in grads), "all gradients are zero"
         if again:
-            assert_ran_again(runs)
-        if less and self.mode != "fit-eager":  # nothing of ours runs between `fit` and its gradient
+            assert_ran_again(runs, plain_runs)
+        if less and self.shows_what_is_kept:  # nothing of ours runs between `fit` and its gradient
             assert_keeps_less(plain_kept, wrapped_kept)
         return plain, wrapped
 
@@ -81,31 +86,35 @@ class Prove:
         target, kept = self.target, []
         target.reset()
         layer = make()
-        runs = mark(target.tf, layer)
+        runs = mark(target, layer)
         model = build(wrap(layer))
         set_weights(model)
 
         def before_gradient():
             gc.collect()
-            kept[:] = [run.is_held() for run in runs]
+            kept[:] = target.kept(settled(runs), trainer)
 
         if not target.is_symbolic:
-            del runs[:]
+            del settled(runs)[:]
         trainer = steps.trainer(target, self.mode, model, before_gradient=before_gradient)
         y = np.random.RandomState(5).randn(len(x[0]), 2).astype("float32")
         taken = trainer.train(x, y, count - 1)
-        if self.mode in ("loop", "fit-eager"):
-            del runs[:]
+        if not target.traces(self.mode):
+            del settled(runs)[:]
         taken += trainer.train(x, y, 1)
-        seen = list(runs)
-        if seen and seen[-1].graph is not None:
-            kept = [bool(run.readers()) for run in seen if run.graph is seen[-1].graph]
+        seen = type(runs)(settled(runs))
+        kept = target.kept_in_the_end(seen, kept)
         if not target.is_symbolic:
             del runs[:]
         result = Result(taken, get_weights(model), trainer.predict(x))
         if not target.is_symbolic:
-            assert_ran_once(runs)
+            assert_ran_once(settled(runs))
         return result, kept, seen
+
+
+def settled(runs):
+    """The runs, when all that are under way have been noted."""
+    return runs.wait() if hasattr(runs, "wait") else runs
 
 
 def to_dense(grad):
@@ -132,24 +141,24 @@ def make_subclassed(target, layer, x, call, batch):
             super().__init__()
             self.block, self.head = layer, make_head(target)
 
-        def call(self, inputs):
+        def call(self, inputs, training=None):
             inputs = inputs if isinstance(inputs, (list, tuple)) else [inputs]
             return self.head(flatten(target, call(self.block, *inputs)))
 
     model = Model()
-    with recording():  # this call draws, if it draws, as those that follow
-        model(list(map(target.tf.constant, x)) if len(x) > 1 else target.tf.constant(x[0]))
+    with target.recording():  # this call draws, if it draws, as those that follow
+        model(list(map(target.tensor, x)) if len(x) > 1 else target.tensor(x[0]))
     return model
 
 
 def flatten(target, outputs):
-    flat = [t for t in target.tf.nest.flatten(outputs) if t is not None]
+    flat = [t for t in target.flatten(outputs) if t is not None]
     return flat if len(flat) > 1 else flat[0]
 
 
 def make_head(target):
     """A layer that maps whatever it is given, masks included, to two numbers per sample."""
-    tf = target.tf
+    ops = target.ops
 
     class Head(target.keras.layers.Layer):
         def __init__(self, **kwargs):
@@ -169,17 +178,13 @@ def make_head(target):
             masks = mask if isinstance(mask, list) else [mask] * len(inputs)
             total = 0.0
             for tensor, kernel, masked in zip(inputs, self.kernels, masks):
-                tensor = tf.cast(tensor, tf.float32)
+                tensor = ops.cast(tensor, "float32")
                 if masked is not None:
-                    shape = tf.concat(
-                        [
-                            tf.shape(masked),
-                            tf.ones([len(tensor.shape) - len(masked.shape)], "int32"),
-                        ],
-                        0,
-                    )
-                    tensor *= tf.reshape(tf.cast(masked, tf.float32), shape)
-                total += tf.matmul(tf.reshape(tensor, [-1, kernel.shape[0]]), kernel)
+                    masked = ops.cast(masked, "float32")
+                    for _ in range(len(tensor.shape) - len(masked.shape)):
+                        masked = ops.expand_dims(masked, -1)
+                    tensor = tensor * masked
+                total = total + ops.matmul(ops.reshape(tensor, [-1, int(kernel.shape[0])]), kernel)
             return total
 
         def compute_mask(self, inputs, mask=None):

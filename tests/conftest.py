@@ -44,9 +44,10 @@ def pytest_generate_tests(metafunc):
 
 def pytest_collection_modifyitems(config, items):
     kept, left_out = [], []
+    no_tensorflow = config.target.tf is None
     for item in items:
         needed = [name for marker in item.iter_markers("needs") for name in marker.args]
-        exists = all(map(config.target.has, needed))
+        exists = all(map(config.target.has, needed)) and not ("tf" in item.fixturenames and no_tensorflow)
         params = getattr(getattr(item, "callspec", None), "params", {})
         (kept if exists and params.get("mode", "any") else left_out).append(item)
         limit = limits.limit_of(item.nodeid.rpartition("/")[2], config.target)
@@ -80,7 +81,14 @@ def L(keras, target):
 
 @pytest.fixture
 def tf(target):
+    """TensorFlow: tests that ask for it are left out where the layers run on another framework."""
     return target.tf
+
+
+@pytest.fixture
+def ops(target):
+    """Functions of tensors, by their names in `keras.ops`."""
+    return target.ops
 
 
 @pytest.fixture

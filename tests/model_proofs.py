@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import steps
 from models import Kit, set_weights
-from proofs import MARK, TOLERANCE, Result, assert_same, assert_same_results, get_weights
+from proofs import MARK, Result, assert_same, assert_same_results, get_weights
 
 COPY = re.compile(r"recompute(_\d+)?/")  # the names of ops that run again in a graph
 
@@ -33,11 +33,9 @@ class Trained(NamedTuple):
 
 def train(target, mode, make, x, convert=None, count=2):
     """Train the model that `make(kit)` makes for `count` steps, converted by `convert` if given."""
-    from keras_remat.backends.tensorflow import recording
-
     kept = []
     target.reset()
-    with recording() if convert is None else contextlib.ExitStack():
+    with target.recording() if convert is None else contextlib.ExitStack():
         kit = Kit(target, marked=True)
         model = make(kit)
         set_weights(model)
@@ -102,9 +100,9 @@ def prove_model(target, mode, make, x, convert, again=None, unread=0, exact=Fals
     plain = _train_plainly(target, mode, make, x)
     converted = train(target, mode, make_other or make, x, convert)
     if exact:
-        assert_same_results(plain.result, converted.result, TOLERANCE[mode])
+        assert_same_results(plain.result, converted.result, target.tolerance(mode))
     else:
-        _assert_close(plain.result, converted.result, max(TOLERANCE[mode], 1e-6))
+        _assert_close(plain.result, converted.result, max(target.tolerance(mode), 1e-6))
     assert plain.result.steps[0].loss != plain.result.steps[-1].loss, "nothing is learned"
     assert plain.again == 0
     assert converted.first == plain.first

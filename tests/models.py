@@ -33,7 +33,7 @@ class Kit:
     def marked(self, layer):
         """Let `layer` note its runs; return it."""
         if self.is_marked:
-            self._lists.append(mark(self.tf, layer))
+            self._lists.append(mark(self.target, layer))
         return layer
 
     def point(self):

@@ -23,8 +23,10 @@ class Sparse(NamedTuple):
 
 def trainer(target, mode, model, **options):
     """What runs training steps of `model` in `mode`; it has `train(x, y, steps)` and `predict(x)`."""
-    kind = {"loop": _Loop, "function": _Function, "xla": _Function, "graph": _Graph}.get(mode, _Fit)
-    return kind(target, mode, model, **options)
+    kinds = {"loop": _Loop, "function": _Function, "xla": _Function, "graph": _Graph}
+    if target.tf is None:
+        kinds = dict.fromkeys(("loop", "function"), target.framework.Loop)
+    return kinds.get(mode, _Fit)(target, mode, model, **options)
 
 
 def loss_of(tf, outputs, y, losses):
@@ -36,7 +38,7 @@ def loss_of(tf, outputs, y, losses):
 
 
 def is_float(tensor):
-    return tensor.dtype.is_floating
+    return "float" in str(tensor.dtype)
 
 
 def to_numpy(grad):
@@ -98,16 +100,17 @@ class _Fit:
     def __init__(self, target, mode, model, before_gradient=None, **options):
         if mode == "fit-eager":
             options["run_eagerly"] = True
-        self.model = model
+        self.model, self.watching = model, target.watching
         model.compile(target.sgd(RATE), "mse", **options)
 
     def train(self, x, y, steps):
         x = x if len(x) > 1 else x[0]
-        history = self.model.fit(x, y, batch_size=len(y), epochs=steps, shuffle=False, verbose=0)
+        with self.watching():
+            history = self.model.fit(x, y, batch_size=len(y), epochs=steps, shuffle=False, verbose=0)
         return [Step(loss, []) for loss in history.history["loss"]]
 
     def predict(self, x):
-        return self.model.predict(x if len(x) > 1 else x[0])
+        return self.model.predict(x if len(x) > 1 else x[0], verbose=0)
 
 
 class _Graph:

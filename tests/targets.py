@@ -7,26 +7,46 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import os
 import random
 from typing import Any, NamedTuple, Tuple
 
 import numpy as np
+import ops
 
-NAMES = ("keras", "tf.keras", "tf.keras-eager", "tf_keras")
+NAMES = (
+    "keras",
+    "tf.keras",
+    "tf.keras-eager",
+    "tf_keras",
+    "keras3-tensorflow",
+    "keras3-jax",
+    "keras3-torch",
+)
 
 
 class Target(NamedTuple):
-    """A Keras, its TensorFlow, and the modes in which it trains.
+    """A Keras, its TensorFlow (None if it runs on another framework), and the modes in which it trains.
 
-    The modes: `loop` (GradientTape, eager), `function` (the same in a `tf.function`), `xla` (the
-    same compiled by XLA), `fit`, `fit-eager` (`run_eagerly=True`), and `graph` (symbolic gradients
-    and a session).
+    The modes: `loop` (gradients by hand, eager), `function` (the same in a `tf.function` or `jax.jit`),
+    `xla` (the same compiled by XLA), `fit`, `fit-eager` (`run_eagerly=True`), and `graph` (symbolic
+    gradients and a session).
     """
 
     name: str
     keras: Any
     tf: Any
     modes: Tuple[str, ...]
+    framework: Any  # what tests need to know of it, if it is not TensorFlow
+
+    @property
+    def is_keras3(self):
+        return self.name.startswith("keras3")
+
+    @property
+    def framework_name(self):
+        """The framework that the layers run on."""
+        return self.name.split("-")[1] if self.is_keras3 else "tensorflow"
 
     @property
     def is_symbolic(self):
@@ -35,8 +55,9 @@ class Target(NamedTuple):
 
     @property
     def version(self):
-        """The version of TensorFlow as a tuple of two ints."""
-        return tuple(int(part) for part in self.tf.__version__.split(".")[:2])
+        """The version of TensorFlow, or of Keras 3, as a tuple of two ints."""
+        holder = self.keras if self.is_keras3 else self.tf
+        return tuple(int(part) for part in holder.__version__.split(".")[:2])
 
     def layer(self, name):
         """A layer class by name, or None."""
@@ -53,21 +74,31 @@ class Target(NamedTuple):
         """What not every Keras has, and is no layer."""
         keras, tf = self.keras, self.tf
         policies = hasattr(getattr(keras, "mixed_precision", None), "set_global_policy")
+        compiled_fit = "jit_compile" in inspect.signature(keras.Model.compile).parameters
         found = {
             "policies": policies and not self.is_symbolic,
-            "devices": hasattr(tf.config, "set_logical_device_configuration") and self.name != "keras",
-            "saved models": not self.is_symbolic and self.version >= (2, 0),
-            "keras files": self.version >= (2, 13),
-            "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
-            "compiled fit": "jit_compile" in inspect.signature(keras.Model.compile).parameters,
-            "several wrappers": self.name != "keras" and self.version >= (2, 0),
+            "compiled fit": compiled_fit and tf is not None,
+            "several wrappers": self.is_keras3 or self.name != "keras" and self.version >= (2, 0),
             "one wrapper": self.name == "keras" or self.version < (2, 0),
-            "copies": not self.is_symbolic and self.version >= (2, 4),
-            "forward mode": hasattr(getattr(tf, "autodiff", None), "ForwardAccumulator"),
-            "symbolic inputs": not self.is_symbolic and self.version >= (2, 4),
-            "doctests": self.name == "tf_keras",
-            "functions for loops": _control_flow_is_functions(tf),
+            "copies": self.is_keras3 or not self.is_symbolic and self.version >= (2, 4),
+            "keras files": self.is_keras3 or self.version >= (2, 13),
+            "symbolic inputs": not self.is_symbolic and (self.is_keras3 or self.version >= (2, 4)),
+            "keras 3": self.is_keras3,
+            "keras 2": not self.is_keras3,
+            self.framework_name: True,
         }
+        if tf is not None:
+            found.update(
+                {
+                    "devices": hasattr(tf.config, "set_logical_device_configuration")
+                    and self.name != "keras",
+                    "saved models": not self.is_symbolic and self.version >= (2, 0) and not self.is_keras3,
+                    "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
+                    "forward mode": hasattr(getattr(tf, "autodiff", None), "ForwardAccumulator"),
+                    "doctests": self.name == "keras3-tensorflow",
+                    "functions for loops": _control_flow_is_functions(tf),
+                }
+            )
         return {name for name, is_there in found.items() if is_there}
 
     def reset(self, seed=1):
@@ -75,7 +106,10 @@ class Target(NamedTuple):
         self.keras.backend.clear_session()
         random.seed(seed)
         np.random.seed(seed)
-        self.symbolic(self.tf.compat.v1.set_random_seed)(seed)
+        if self.is_keras3:
+            self.keras.utils.set_random_seed(seed)
+        else:
+            self.symbolic(self.tf.compat.v1.set_random_seed)(seed)
 
     def symbolic(self, function):
         """`function`, run in the graph in which this Keras makes its models."""
@@ -86,12 +120,91 @@ class Target(NamedTuple):
         backend = self.keras.backend
         return getattr(backend, "symbolic_learning_phase", backend.learning_phase)()
 
+    @property
+    def ops(self):
+        """Functions of tensors, by their names in `keras.ops`."""
+        return self.keras.ops if self.is_keras3 else ops.TensorFlowOps(self.tf)
+
+    def tensor(self, x):
+        """An array as a tensor of the framework."""
+        return self.framework.tensor(x) if self.tf is None else self.tf.constant(x)
+
+    def flatten(self, structure):
+        """The leaves of nested lists, tuples and dicts."""
+        return self.keras.tree.flatten(structure) if self.is_keras3 else self.tf.nest.flatten(structure)
+
+    def mask_of(self, tensor):
+        """The mask that Keras keeps for a tensor, or None."""
+        return getattr(tensor, "_keras_mask", None)
+
+    def set_mask(self, tensor, mask):
+        """Let Keras keep a mask for a tensor."""
+        tensor._keras_mask = mask
+
+    def weights_of(self, layer):
+        """The variables of a layer that must be the same in two models."""
+        return layer.variables if self.is_keras3 else layer.weights
+
+    def set_value(self, variable, value):
+        """Give a variable a value."""
+        if self.is_keras3:
+            variable.assign(value)
+        else:
+            self.keras.backend.set_value(variable, value)
+
+    def get_value(self, variable):
+        """A copy of a variable's value: Keras may hand out the buffer of the weight itself."""
+        if self.is_keras3:
+            return np.array(self.keras.ops.convert_to_numpy(variable.value))
+        return np.array(self.keras.backend.get_value(variable))
+
+    def recording(self):
+        """Let a plain model draw the numbers that recomputed blocks draw."""
+        if self.tf is None:
+            return contextlib.ExitStack()
+        from keras_remat.backends.tensorflow import recording
+
+        return recording()
+
+    def watching(self):
+        """Let runs of marked layers learn which tensors autograd saves, where it tells."""
+        return getattr(self.framework, "watching", contextlib.ExitStack)()
+
+    def traces(self, mode):
+        """True if `mode` runs the Python of a model only once, to make a graph whose ops are looked at."""
+        return self.tf is not None and mode not in ("loop", "fit-eager")
+
+    def kept(self, runs, trainer):
+        """For each of the runs, whether its intermediate is held now, between a loss and its gradient."""
+        if hasattr(trainer, "residuals"):
+            return self.framework.which_are_kept(runs, trainer.residuals)
+        return [run.is_held() for run in runs] if self.tf is not None else [run.saved for run in runs]
+
+    def kept_in_the_end(self, runs, kept):
+        """The same after training: what graphs and hooks tell, and else what was `kept` before."""
+        if self.tf is None:
+            return kept if self.framework_name == "jax" else [run.saved for run in runs]
+        if runs and runs[-1].graph is not None:
+            return [bool(run.readers()) for run in runs if run.graph is runs[-1].graph]
+        return kept
+
+    def tolerance(self, mode):
+        """How far numbers may be apart, relative to the largest.
+
+        XLA and the executor of graphs choose the order of sums; eager kernels are the same in both runs.
+        """
+        if self.framework_name == "torch" or self.tf is not None and mode in ("loop", "fit-eager"):
+            return 0.0
+        compiled = mode == "xla" or self.framework_name == "jax" or self.is_keras3 and mode == "fit"
+        return 1e-5 if compiled else 1e-6
+
     def initializer(self, seed):
         """The same weights each time: a seed of Keras 2.3.1 on TensorFlow 2 gives others each time."""
 
         def initialize(shape, dtype=None, **unused):
             drawn = np.random.RandomState(seed).uniform(-0.6, 0.6, tuple(map(int, shape)))
-            return drawn.astype("float32")
+            drawn = drawn.astype("float32")
+            return self.keras.ops.convert_to_tensor(drawn) if self.is_keras3 else drawn
 
         return initialize
 
@@ -117,7 +230,11 @@ def _control_flow_is_functions(tf):
 
 
 def best_name():
-    """The newest Keras 2 that the environment has."""
+    """The newest Keras that the environment has, on TensorFlow if it has that."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return "keras3-jax" if importlib.util.find_spec("jax") else "keras3-torch"
+    if importlib.util.find_spec("keras") and not importlib.util.find_spec("keras.engine"):
+        return "keras3-tensorflow"
     return "tf_keras" if importlib.util.find_spec("tf_keras") else "tf.keras"
 
 
@@ -131,15 +248,24 @@ _LOADED = []
 
 def load(name):
     """Import a Keras by the name of its target."""
+    framework = name.split("-")[1] if name.startswith("keras3") else "tensorflow"
+    if name.startswith("keras3"):
+        os.environ["KERAS_BACKEND"] = framework
+    if framework != "tensorflow":
+        module = importlib.import_module("on_" + framework)
+        keras = importlib.import_module("keras")
+        modes = ("loop", "function", "fit", "fit-eager") if framework == "jax" else ("loop", "fit")
+        _LOADED.append(Target(name, keras, None, modes, module))
+        return current()
     import tensorflow as tf
 
     if name == "tf.keras-eager":
         tf.compat.v1.enable_v2_behavior()
-    if name in ("keras", "tf_keras"):
-        keras = importlib.import_module(name)
+    if name in ("keras", "tf_keras") or name.startswith("keras3"):
+        keras = importlib.import_module(name.split("3")[0])
     else:
         keras = tf.keras
-    target = Target(name, keras, tf, ())
+    target = Target(name, keras, tf, (), None)
     _two_devices(target)
     _LOADED.append(target._replace(modes=_modes(target)))
     return current()
@@ -149,7 +275,8 @@ def _modes(target):
     if target.name == "keras" or not target.tf.executing_eagerly():
         return ("graph", "fit")
     modes = ("loop", "function", "fit", "fit-eager")
-    return modes + ("xla",) if target.version >= (2, 6) else modes
+    is_old = not target.is_keras3 and target.version < (2, 6)
+    return modes if is_old else (*modes, "xla")
 
 
 def _two_devices(target):

@@ -1,0 +1,102 @@
+"""Marks and training steps on JAX: how often a block ran is told by callbacks, which run when it does."""
+
+import functools
+import inspect
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import steps
+
+
+class Run(NamedTuple):
+    """One run of a marked layer, with the value of its intermediate tensor."""
+
+    value: Any
+
+
+def tensor(x):
+    return jax.numpy.asarray(x)
+
+
+def mark(target, layer):
+    """Mark `layer`; the list that is returned gets a `Run` whenever it is computed, compiled or not."""
+    runs, original, ops = Runs(), layer.call, target.keras.ops
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        return jax.tree_util.tree_map(note, original(*args, **kwargs))
+
+    def note(output):
+        if not isinstance(output, jax.Array) or not steps.is_float(output):
+            return output
+        # Plain autodiff keeps both factors of a product.
+        inner = jax.nn.soft_sign(output)
+        jax.debug.callback(lambda value: list.append(runs, Run(np.array(value, "float32"))), inner)
+        marked = inner * ops.tanh(output)
+        if target.mask_of(output) is not None:
+            target.set_mask(marked, target.mask_of(output))
+        return marked
+
+    call.__signature__ = inspect.signature(original)
+    layer.call = call
+    return runs
+
+
+class Runs(list):
+    """A list of runs: callbacks come later than the code that they are in."""
+
+    def wait(self):
+        jax.effects_barrier()
+        return self
+
+
+def which_are_kept(runs, residuals):
+    """For each run, whether its intermediate is among the arrays that the gradient keeps."""
+    residuals = [np.array(r, "float32") for r in residuals if steps.is_float(r)]
+    return [any(np.array_equal(r, run.value) for r in residuals) for run in runs]
+
+
+class Loop:
+    """A gradient of `stateless_call`, eager."""
+
+    def __init__(self, target, mode, model, before_gradient=None):
+        self.model, self.target = model, target
+        self.residuals = []
+        self.before_gradient = before_gradient or (lambda: None)
+        self._step = jax.jit(self.step) if mode == "function" else self.step
+
+    def loss(self, floats, weights, state, x, y):
+        floats = iter(floats)
+        x = [next(floats) if steps.is_float(part) else part for part in x]
+        outputs, state, losses = self.model.stateless_call(
+            weights, state, x if len(x) > 1 else x[0], training=True, return_losses=True
+        )
+        loss = jax.numpy.mean(jax.numpy.square(outputs.astype("float32") - y))
+        return loss + sum(losses), state
+
+    def step(self, weights, state, x, y):
+        floats = [part for part in x if steps.is_float(part)]
+        loss, pull, state = jax.vjp(lambda f, w: self.loss(f, w, state, x, y), floats, weights, has_aux=True)
+        if not isinstance(loss, jax.core.Tracer):
+            self.residuals[:] = jax.tree_util.tree_leaves(pull)
+            self.before_gradient()
+            self.residuals[:] = []
+        floats, weights = pull(jax.numpy.ones_like(loss))
+        return loss, [*floats, *weights], state
+
+    def train(self, x, y, count):
+        return [self._train_once([tensor(part) for part in x], tensor(y)) for _ in range(count)]
+
+    def _train_once(self, x, y):
+        weights, state = self.model.trainable_variables, self.model.non_trainable_variables
+        loss, grads, values = self._step([w.value for w in weights], [s.value for s in state], x, y)
+        for variable, value in zip(state, values):
+            variable.assign(value)
+        for weight, grad in zip(weights, grads[len(grads) - len(weights) :]):
+            weight.assign(weight.value - steps.RATE * grad)
+        return steps.Step(float(loss), [np.array(g) for g in grads])
+
+    def predict(self, x):
+        x = [tensor(part) for part in x]
+        return np.array(self.model(x if len(x) > 1 else x[0], training=False))

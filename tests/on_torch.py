@@ -1,0 +1,105 @@
+"""Marks and training steps on PyTorch: what is kept is told by hooks of the tensors that autograd saves."""
+
+import contextlib
+import functools
+import inspect
+import weakref
+
+import numpy as np
+import steps
+import torch
+from torch.utils import _pytree as pytree
+
+from keras_remat import is_recomputing
+
+
+class Run:
+    """One run of a marked layer: whether it was told to be the second, whether its tensor was saved."""
+
+    graph = None
+    live = []  # of this class: runs whose tensor autograd may yet save
+
+    def __init__(self, inner):
+        self.again, self.saved = is_recomputing(), False
+        self._inner = weakref.ref(inner)
+        Run.live.append(self)
+
+    def is_saved_as(self, tensor):
+        inner = self._inner()
+        return inner is not None and tensor.untyped_storage().data_ptr() == inner.untyped_storage().data_ptr()
+
+
+def tensor(x):
+    return torch.as_tensor(np.array(x))
+
+
+@contextlib.contextmanager
+def watching():
+    """Note the marked tensors that are saved meanwhile, outside of blocks."""
+
+    def pack(saved):
+        for run in Run.live:
+            run.saved = run.saved or run.is_saved_as(saved)
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+        yield
+
+
+def mark(target, layer):
+    """Mark `layer`; the list that is returned gets a `Run` for each run of its call."""
+    runs, original = [], layer.call
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        return pytree.tree_map(note, original(*args, **kwargs))
+
+    def note(output):
+        if not isinstance(output, torch.Tensor) or not steps.is_float(output):
+            return output
+        inner = torch.nn.functional.softsign(output)
+        runs.append(Run(inner))
+        marked = torch.atan(inner)  # whose gradient needs its input
+        Run.live.clear()
+        if target.mask_of(output) is not None:
+            target.set_mask(marked, target.mask_of(output))
+        return marked
+
+    call.__signature__ = inspect.signature(original)
+    layer.call = call
+    return runs
+
+
+class Loop:
+    """A loss, `backward`, and a step by hand."""
+
+    def __init__(self, target, mode, model, before_gradient=None):
+        self.model = model
+        self.before_gradient = before_gradient or (lambda: None)
+
+    def train(self, x, y, count):
+        return [self._train_once(x, tensor(y)) for _ in range(count)]
+
+    def _train_once(self, x, y):
+        x = [tensor(part) for part in x]
+        floats = [part.requires_grad_() for part in x if steps.is_float(part)]
+        weights = [w.value for w in self.model.trainable_variables]
+        for weight in weights:
+            weight.grad = None
+        with watching():
+            outputs = self.model(x if len(x) > 1 else x[0], training=True)
+            loss = torch.mean(torch.square(outputs.float() - y)) + sum(self.model.losses)
+        del outputs
+        self.before_gradient()
+        loss.backward()
+        grads = [leaf.grad for leaf in [*floats, *weights]]
+        with torch.no_grad():
+            for weight in weights:
+                if weight.grad is not None:
+                    weight -= steps.RATE * weight.grad
+        return steps.Step(loss.item(), [None if g is None else g.numpy().copy() for g in grads])
+
+    def predict(self, x):
+        x = [tensor(part) for part in x]
+        with torch.no_grad():
+            return np.array(self.model(x if len(x) > 1 else x[0], training=False))
