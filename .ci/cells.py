@@ -12,16 +12,19 @@ KERAS_2_3 = ("keras==2.3.1", "h5py<3", "protobuf<3.21", "scipy")
 
 
 class Environment(NamedTuple):
-    """One virtual environment."""
+    """One virtual environment; `by_pip` is what its own pip installs last, where uv finds other builds."""
 
-    tensorflow: str
+    name: str
     python: str
     targets: tuple
-    requirements: tuple = ()
+    requirements: tuple
+    by_pip: tuple = ()
 
-    @property
-    def name(self):
-        return "tf" + "".join(self.tensorflow.split(".")[:2])
+
+def tensorflow(version, python, targets, requirements=()):
+    """The environment of a Keras 2, or several, on one TensorFlow."""
+    name = "tf" + "".join(version.split(".")[:2])
+    return Environment(name, python, targets, (f"tensorflow=={version}", *requirements))
 
 
 class Cell(NamedTuple):
@@ -36,30 +39,55 @@ class Cell(NamedTuple):
 
 
 ENVIRONMENTS = (
-    Environment("1.14.0", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.17")),
-    Environment(
+    tensorflow("1.14.0", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.17")),
+    tensorflow(
         "1.15.5",
         "3.7",
         ("keras", "tf.keras", "tf.keras-eager"),
         (*KERAS_2_3, "numpy<1.19", "bert4keras==0.11.5"),
     ),
-    Environment("2.0.4", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.19")),
-    Environment("2.1.0", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.19")),
-    Environment("2.4.4", "3.8", ("tf.keras",), ("protobuf<3.21",)),
-    Environment("2.6.5", "3.9", ("tf.keras",), ("keras==2.6.0", "protobuf<3.21")),
-    Environment("2.11.1", "3.10", ("tf.keras",), ("numpy<2",)),
-    Environment("2.15.1", "3.11", ("tf.keras",)),
+    tensorflow("2.0.4", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.19")),
+    tensorflow("2.1.0", "3.7", ("keras", "tf.keras"), (*KERAS_2_3, "numpy<1.19")),
+    tensorflow("2.4.4", "3.8", ("tf.keras",), ("protobuf<3.21",)),
+    tensorflow("2.6.5", "3.9", ("tf.keras",), ("keras==2.6.0", "protobuf<3.21")),
+    tensorflow("2.11.1", "3.10", ("tf.keras",), ("numpy<2",)),
+    tensorflow("2.15.1", "3.11", ("tf.keras",)),
+    Environment(
+        "keras33",
+        "3.11",
+        ("keras3-tensorflow", "keras3-jax"),
+        ("keras==3.3.3", "tensorflow==2.16.2", "jax==0.4.30", "jaxlib==0.4.30", "numpy<2", "scipy<1.14"),
+    ),
+    # PyTorch for the CPU is a file that only pip finds.
+    Environment(
+        "backends",
+        "3.11",
+        ("keras3-torch",),
+        ("keras==3.15.*", "tensorflow==2.21.*", "jax", "pip"),
+        ("torch==2.13.0",),
+    ),
     # scikit-learn, matplotlib and tqdm are for the demo.
     Environment(
-        "2.21.*",
+        "newest",
         "3.13",
-        ("tf_keras",),
-        ("tf_keras==2.21.*", "scikit-learn", "matplotlib", "tqdm", "pytest-xdist"),
+        ("keras3-tensorflow", "keras3-jax", "tf_keras"),
+        (
+            "keras==3.15.*",
+            "tensorflow==2.21.*",
+            "jax",
+            "tf_keras==2.21.*",
+            "scikit-learn",
+            "matplotlib",
+            "tqdm",
+            "pytest-xdist",
+        ),
     ),
 )
 NEWEST = ENVIRONMENTS[-1]
 
 CELLS = tuple(Cell(target, one) for one in ENVIRONMENTS for target in one.targets)
+# What `make test` runs.
+FIRST = next(cell for cell in CELLS if cell.environment is NEWEST)
 
 # Every script in examples/ runs in the newest environment, but for these.
-EXAMPLE_ENVIRONMENTS = {"keras2_bert4keras": "tf115"}
+EXAMPLE_ENVIRONMENTS = {"keras2_bert4keras": "tf115", "compare_backends": "backends"}

@@ -24,7 +24,11 @@ KERAS_NAMES = {
     "tf.keras": "tf.keras",
     "tf.keras-eager": "tf.keras, v2 behavior",
     "tf_keras": "tf_keras",
+    "keras3-tensorflow": "on TensorFlow",
+    "keras3-jax": "on JAX",
+    "keras3-torch": "on PyTorch",
 }
+SHORT = {"keras": "Keras", "tensorflow": "TF"}
 # These modules test the project, not what a Keras can do.
 NOT_FEATURES = {"docs", "layout", "mutation"}
 
@@ -77,8 +81,10 @@ def make_table(results):
 
 
 def heading(cell):
-    version, python = cell.environment.tensorflow.rsplit(".", 1)[0], cell.environment.python
-    return f"{KERAS_NAMES[cell.target]}<br>TF {version}<br>Python {python}"
+    pins = dict(pin.split("==") for pin in cell.environment.requirements if "==" in pin)
+    wanted = ("keras",) if cell.target.startswith("keras3") else ("tensorflow",)
+    versions = [f"{SHORT[name]} {'.'.join(pins[name].split('.')[:2])}" for name in wanted]
+    return "<br>".join([KERAS_NAMES[cell.target], *versions, f"Python {cell.environment.python}"])
 
 
 def new_page(page):

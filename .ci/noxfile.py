@@ -15,7 +15,7 @@ from python_discovery import get_interpreter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cells import CELLS, ENVIRONMENTS, EXAMPLE_ENVIRONMENTS, NEWEST, TESTS
+from cells import CELLS, ENVIRONMENTS, EXAMPLE_ENVIRONMENTS, FIRST, NEWEST, TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVS = ROOT / ".envs"
@@ -60,8 +60,9 @@ def run_python(session, environment, *args, **env):
 
 def add_environment(environment):
     def install(session):
-        tensorflow = f"tensorflow=={environment.tensorflow}"
-        session.install(tensorflow, *environment.requirements, *TESTS)
+        session.install(*environment.requirements, *TESTS)
+        if environment.by_pip:
+            session.run("python", "-m", "pip", "install", "--quiet", *environment.by_pip)
 
     python = newest_python() if environment is NEWEST else environment.python
     add(environment.name, install, python=python)
@@ -71,12 +72,12 @@ def add_cell(cell):
     def test(session):
         junit = ENVS / "results" / f"{cell.name}.xml"
         options = ("--target", cell.target, f"--junitxml={junit}")
-        if cell.environment is NEWEST:  # it runs alone
+        if cell is FIRST:  # it runs alone
             options += ("-n", "2", "--dist", "loadfile")
         args = ("-m", "pytest", "tests", *options, *session.posargs)
         run_python(session, cell.environment.name, *args, **ON_CPU)
 
-    tag = "test" if cell.environment is NEWEST else "rest"
+    tag = "test" if cell is FIRST else "rest"
     add(cell.name, test, tags=[tag], requires=[cell.environment.name])
 
 

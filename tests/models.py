@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, Callable, NamedTuple, Tuple
 
 import proofs
-from blocks import make_head
+from blocks import make_head, settled
 from proofs import (
     floats,
     ints,
@@ -52,14 +52,14 @@ class Kit:
 
     def take_runs(self):
         """List the runs that were noted, and forget them."""
-        runs = [run for noted in self._lists for run in noted]
+        runs = self.runs()
         for noted in self._lists:
             del noted[:]
         return runs
 
     def runs(self):
         """List the runs that were noted."""
-        return [run for noted in self._lists for run in noted]
+        return [run for noted in self._lists for run in settled(noted)]
 
 
 class Case(NamedTuple):
