@@ -85,6 +85,7 @@ class Target(NamedTuple):
             "symbolic inputs": not self.is_symbolic and (self.is_keras3 or self.version >= (2, 4)),
             "keras 3": self.is_keras3,
             "keras 2": not self.is_keras3,
+            "global seed": self.framework_name != "jax",  # Keras refuses it in traces
             self.framework_name: True,
         }
         if tf is not None:

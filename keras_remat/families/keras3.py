@@ -12,7 +12,7 @@ from keras_remat.errors import UnsupportedFamilyError
 from keras_remat.families import base, keras3_layers, keras3_models, keras3_state, wrapping
 
 _BACKENDS = ("tensorflow", "jax", "torch")
-_CONTEXT, _AUTOCAST = "current_call_ctx", "autocast_scope"
+_CONTEXT, _AUTOCAST, _SCOPE = "current_call_ctx", "autocast_scope", "stateless_scope"
 
 
 class Keras3(base.Family):
@@ -29,7 +29,8 @@ class Keras3(base.Family):
         super().__init__(root)
         self._globals = self.module("backend.common.global_state")
         self.scope_class = keras3_state.make_scope_class(self)
-        self.backend.keep_outside(self.layer_class, "add_weight")
+        for name in ("add_weight", "_maybe_build"):
+            self.backend.keep_outside(self.layer_class, name)
 
     def module(self, name):
         """Import a module of this Keras."""
@@ -84,7 +85,21 @@ class Keras3(base.Family):
 
     def open_scope(self):
         """Return the innermost `StatelessScope` that is open, or None."""
-        return self._globals.get_global_attribute("stateless_scope")
+        return self._globals.get_global_attribute(_SCOPE)
+
+    @contextlib.contextmanager
+    def scope_opened(self, scope):
+        """Let `scope`, or None, be the innermost scope for a while."""
+        before = self.open_scope()
+        self._globals.set_global_attribute(_SCOPE, scope)
+        try:
+            yield
+        finally:
+            self._globals.set_global_attribute(_SCOPE, before)
+
+    def outermost_layer(self):
+        """Return the layer in whose call all others are called now, None outside of layers."""
+        return getattr(self._globals.get_global_attribute(_CONTEXT), "entry_layer", None)
 
     def mask_of(self, tensor):
         """Return the mask that Keras keeps for a tensor, or None."""

@@ -6,6 +6,7 @@ value that they had when they were first read.
 """
 
 import contextlib
+import functools
 
 from keras_remat.errors import RecomputeMismatchError
 from keras_remat.families import base
@@ -17,17 +18,21 @@ def make_scope_class(family):
     class Scope(family.module("backend.common.stateless_scope").StatelessScope):
         """Values by id of their variables; `entries` is what unmapped variables had on first reading."""
 
-        def __init__(self, values, entries):
+        def __init__(self, values, entries, again):
             super().__init__(collect_losses=True)
-            self.values, self.entries, self.updates = values, entries, {}
+            self.values, self.entries, self.updates, self.again = values, entries, {}, again
             self.outer = family.open_scope()
-            outermost = getattr(self.outer, "is_functional", self.outer is not None)
-            #: True if the caller has a scope of his own, in which gradients pass through assignments.
-            self.is_functional = outermost
+            #: The scope of the caller's own, if he has one.
+            self.callers = self.outer.callers if isinstance(self.outer, Scope) else self.outer
+
+        def add_loss(self, loss):
+            super().add_loss(loss)
+            self.outermost[id(loss)] = family.outermost_layer()
 
         def add_update(self, update):
             variable, value = update
-            value = value if self.is_functional else family.backend.assigned(value)
+            if self.callers is None:  # else gradients pass through assignments
+                value = family.backend.assigned(value)
             self.updates[id(variable)] = variable, value
 
         def get_current_value(self, variable):
@@ -38,12 +43,34 @@ def make_scope_class(family):
                 return self.values[key]
             if key not in self.entries:
                 value = _present_value(self.outer, variable)
-                if value is None:  # not initialized yet
+                if value is None:  # to be initialized when the caller's scope ends
                     return None
                 self.entries[key] = _Entry(family.backend, variable, value)
             return self.entries[key].value
 
+    _create_outside(family, Scope)
     return Scope
+
+
+def _create_outside(family, scope_class):
+    """Let variables that a block creates, in its first run, be created as if there were no block."""
+    variable_class = family.module("backend").Variable
+    create = variable_class.__init__
+
+    @functools.wraps(create)
+    def __init__(self, *args, **kwargs):
+        scope = family.open_scope()
+        if not isinstance(scope, scope_class):
+            return create(self, *args, **kwargs)
+        if scope.again:
+            raise RecomputeMismatchError(
+                "A layer in a recomputed block must make its weights in its first run. Received: a weight "
+                f"{kwargs.get('name')!r} made in the second run. Make it in `build`."
+            )
+        with family.scope_opened(scope.callers):
+            return create(self, *args, **kwargs)
+
+    variable_class.__init__ = __init__
 
 
 def _present_value(scope, variable):
@@ -78,7 +105,7 @@ class HeldState(base.State):
 
     def __init__(self, family, layers, inputs):
         self.family, self.layers = family, family.all_sublayers(layers)
-        self.name = ", ".join(layer.name for layer in layers)
+        self.name = ", ".join(layer.name for layer in layers) or "function"
         scope = family.open_scope()
         self.variables = family.all_variables(layers) if family.backend.VARIABLES_ARE_INPUTS else []
         values = [_present_value(scope, v) for v in self.variables]
@@ -88,7 +115,7 @@ class HeldState(base.State):
         self.masked = [i for i, mask in enumerate(masks) if mask is not None]
         self.tensors = [x for _, x in pairs] + [masks[i] for i in self.masked]
         self.entries = {}
-        self._scope = self._notes = None
+        self._scope, self._notes = None, ([], [], [])
 
     @contextlib.contextmanager
     def opened(self, given, carried, again):
@@ -98,7 +125,7 @@ class HeldState(base.State):
             for entry in self.entries.values():
                 entry.check(self.name)
         values = {id(v): x for v, x in zip(self.variables, carried)}
-        self._scope = self.family.scope_class(values, self.entries)
+        self._scope = self.family.scope_class(values, self.entries, again)
         try:
             with self._scope:
                 yield
@@ -114,10 +141,12 @@ class HeldState(base.State):
 
     def _take_owner(self, loss):
         """Return the layer that added `loss` to the scope, and let it forget that one."""
-        owners = [layer for layer in self.layers if id(loss) in layer._loss_ids]
+        outermost = self._scope.outermost[id(loss)]
+        layers = [*self.layers, *self.family.sublayers(outermost)]
+        owners = [layer for layer in layers if id(loss) in layer._loss_ids]
         for layer in owners:
             layer._loss_ids.discard(id(loss))
-        return (owners or self.layers)[0]
+        return (owners or layers)[0]
 
     def commit(self, outputs, results):
         places, owners, variables = self._notes
