@@ -65,7 +65,7 @@ def recompute_grad(call=None, *, enabled=None):
     def decorated(*args, **kwargs):
         owner, rest = _owner(call, args)
         on = _is_on(enabled)
-        block = _block(call, owner)
+        block = _block(call, owner, (rest, kwargs))
         if on and any(type(x).__name__ == "KerasTensor" for x in (*rest, *kwargs.values())):
             raise RematError(
                 "A decorated function takes tensors, not the symbolic inputs of a model. Received: a call of "
@@ -76,7 +76,7 @@ def recompute_grad(call=None, *, enabled=None):
             return engine.run(block, rest, kwargs)
         return block.run(*rest, **kwargs)
 
-    return unconverted(with_signature_of(decorated, call))
+    return unconverted(with_signature_of(decorated, call) if _signature(call) else decorated)
 
 
 def _is_on(enabled):
@@ -87,17 +87,24 @@ def _is_on(enabled):
     return on
 
 
+def _signature(call):
+    try:
+        return inspect.signature(call)
+    except ValueError:  # functions of PyTorch that are not Python have none
+        return None
+
+
 def _owner(call, args):
     """Return the object whose method `call` is, or None, and the arguments after it."""
-    parameters = list(inspect.signature(call).parameters)
-    if parameters[:1] == ["self"] and args:
+    signature = _signature(call)
+    if signature and list(signature.parameters)[:1] == ["self"] and args:
         return args[0], args[1:]
     return getattr(call, "__self__", None), args
 
 
-def _block(call, owner):
+def _block(call, owner, arguments):
     layers = [value for value in (owner, *captured(call)) if _is_layer(value)]
-    family = family_of(layers[0]) if layers else function_family()
+    family = family_of(layers[0]) if layers else function_family(arguments)
     if owner is not None and not hasattr(call, "__self__"):
         call = types.MethodType(call, owner)
     name = getattr(owner, "name", None) or getattr(call, "__name__", "function")

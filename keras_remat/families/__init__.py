@@ -68,17 +68,49 @@ def _load(root, builds_graphs):
     return importlib.import_module("keras_remat.families.tf_keras").TFKeras(root)
 
 
-def function_family():
-    """Return the family of plain functions of tensors.
+def function_family(arguments):
+    """Return the family of plain functions of such arguments: of the framework whose tensors they hold.
 
     Raises:
       UnsupportedFamilyError: if no framework is loaded whose functions can be recomputed.
     """
-    if "tensorflow" not in sys.modules:
+    name = _framework_of(arguments)
+    if name == _keras3_backend() and name != "tensorflow":  # where `replay` knows random numbers by itself
+        return family_at("keras.src")
+    if name not in _FAMILIES:
+        _FAMILIES[name] = importlib.import_module("keras_remat.families.functions").Functions(name)
+    return _FAMILIES[name]
+
+
+_TENSORS = {"tensorflow": "Tensor", "jax": "Array", "torch": "Tensor"}
+
+
+def _framework_of(arguments):
+    loaded = [name for name in _TENSORS if name in sys.modules]
+    if not loaded:
         raise UnsupportedFamilyError(
-            "recompute_grad decorates functions of TensorFlow tensors. Received: a call in a process where "
-            "TensorFlow is not imported. Import it before the call."
+            "recompute_grad decorates functions of tensors. Received: a call in a process where none of "
+            f"{', '.join(_TENSORS)} is imported. Import one before the call."
         )
-    if None not in _FAMILIES:
-        _FAMILIES[None] = importlib.import_module("keras_remat.families.functions").Functions()
-    return _FAMILIES[None]
+    kinds = {name: getattr(sys.modules[name], _TENSORS[name]) for name in loaded}
+    for value in _leaves(arguments):
+        for name, kind in kinds.items():
+            if isinstance(value, kind):
+                return name
+    return _keras3_backend() if _keras3_backend() in loaded else loaded[0]
+
+
+def _keras3_backend():
+    """Return the name of the framework of the Keras 3 that is loaded, None if none is."""
+    config = sys.modules.get("keras.src.backend.config")
+    return config.backend() if config else None
+
+
+def _leaves(values):
+    for value in values:
+        if isinstance(value, dict):
+            yield from _leaves(value.values())
+        elif isinstance(value, (list, tuple)):
+            yield from _leaves(value)
+        else:
+            yield value

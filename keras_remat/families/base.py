@@ -41,6 +41,8 @@ class State:
 
     #: What the call depends on, beside its arguments.
     tensors = []
+    #: Variables that are among them, places of arguments whose masks are, and variables that are not.
+    variables, masked, entries = (), (), ()
 
     def opened(self, given, carried, again):
         """Context manager around a run: arguments `given`, and `carried` in the place of `tensors`."""

@@ -1,17 +1,15 @@
-"""Plain functions of TensorFlow tensors: a family without layers."""
+"""Plain functions of tensors: a family without layers."""
 
 import contextlib
 
-import tensorflow as tf
-
 from keras_remat.families import base
-from keras_remat.replay import autograph
 
 
 class Functions(base.Family):
-    """Functions have no layers, losses or call state; the variables that they read are watched."""
+    """Functions have no layers, losses or call state; what they read beside their arguments is watched."""
 
-    def __init__(self):
+    def __init__(self, backend_name):
+        self.backend_name = backend_name
         super().__init__(None)
 
     def is_inference(self):
@@ -26,8 +24,11 @@ class Functions(base.Family):
     def call_state(self, layers):
         return None
 
+    def call_key(self, state):
+        """Return nothing: a call depends on its arguments only."""
+
     def entered(self, state):
         return contextlib.nullcontext()
 
     def convertible(self, function, layer):
-        return function if tf.executing_eagerly() else autograph.converted(function)
+        return self.backend.convertible(function)

@@ -22,6 +22,7 @@ def make_scope_class(family):
             super().__init__(collect_losses=True)
             self.values, self.entries, self.updates, self.again = values, entries, {}, again
             self.outer = family.open_scope()
+            self.outermost = {}  # by id of a loss: the outermost layer in whose call it was added
             #: The scope of the caller's own, if he has one.
             self.callers = self.outer.callers if isinstance(self.outer, Scope) else self.outer
 
@@ -126,11 +127,15 @@ class HeldState(base.State):
                 entry.check(self.name)
         values = {id(v): x for v, x in zip(self.variables, carried)}
         self._scope = self.family.scope_class(values, self.entries, again)
+        # A layer that a function calls forgets the losses of its call before.
+        losses = [(layer, list(layer._losses)) for layer in self._notes[1]] if again else []
         try:
             with self._scope:
                 yield
         finally:
             self._scope = None
+            for layer, kept in losses:
+                layer._losses[:] = kept
 
     def results(self, outputs):
         masks = [self.family.mask_of(tensor) for tensor in outputs]
