@@ -104,7 +104,9 @@ def run(block, args, kwargs):
     inner = family.all_sublayers(block.layers)
     functions = [x.function for x in inner if hasattr(x, "function")]  # of Lambda layers
     functions += [x.call for x in inner if not family.is_own_class(x)]
-    backend.check_captured([block.run] + functions, inner, block.name)
+    lists = {id(losses) for layer in inner for losses in family.loss_lists(layer)}
+    held = (x for layer in inner for x in vars(layer).values() if id(x) not in lists)
+    backend.check_captured([block.run] + functions, held, block.name)
     call = Pure(block, args, kwargs)
     call, results = backend.run(call, lambda: family.variables(block.layers), block.name)
     return call.finish(results)

@@ -13,6 +13,9 @@ class TensorFlowOps:
     def __getattr__(self, name):
         return getattr(self._tf, name)
 
+    def take(self, tensor, indices, axis):
+        return self._tf.gather(tensor, indices, axis=axis)
+
     def concatenate(self, tensors, axis=-1):
         return self._tf.concat(tensors, axis)
 

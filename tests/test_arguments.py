@@ -12,16 +12,16 @@ A, B = floats(4, 6), floats(4, 6, seed=1)
 Pair = collections.namedtuple("Pair", "left right")
 
 
-def test_positional_tensors(prove, keras, tf):
+def test_positional_tensors(prove, keras, ops):
     def call(self, inputs, other):
-        return tf.matmul(inputs, self.kernel) * tf.tanh(other)
+        return ops.matmul(inputs, self.kernel) * ops.tanh(other)
 
     prove(lambda: make_layer(keras, call), A, B, call=lambda f, a, b: f(a, b), subclass=True)
 
 
-def test_keyword_tensors(prove, keras, tf):
+def test_keyword_tensors(prove, keras, ops):
     def call(self, inputs, scale=None, shift=None):
-        return tf.matmul(inputs, self.kernel) * tf.tanh(scale) + shift
+        return ops.matmul(inputs, self.kernel) * ops.tanh(scale) + shift
 
     def use(layer, a, b):
         return layer(a, shift=b, scale=a)
@@ -29,10 +29,10 @@ def test_keyword_tensors(prove, keras, tf):
     prove(lambda: make_layer(keras, call), A, B, call=use, subclass=True)
 
 
-def test_none_and_flags(prove, keras, tf):
+def test_none_and_flags(prove, keras, ops):
     def call(self, inputs, other=1, activation="none", twice=False, shape=(1, 2)):
         assert other is None and shape == (3, [4])
-        outputs = getattr(tf, activation)(tf.matmul(inputs, self.kernel))
+        outputs = getattr(ops, activation)(ops.matmul(inputs, self.kernel))
         return outputs * 2.0 if twice else outputs
 
     def use(layer, a):
@@ -41,10 +41,10 @@ def test_none_and_flags(prove, keras, tf):
     prove(lambda: make_layer(keras, call), A, call=use, subclass=True)
 
 
-def test_bool_and_int_tensors(prove, keras, tf):
+def test_bool_and_int_tensors(prove, keras, ops):
     def call(self, inputs, keep=None, order=None):
-        outputs = tf.matmul(inputs, self.kernel)
-        return tf.gather(tf.where(keep, outputs, tf.zeros_like(outputs)), order)
+        outputs = ops.matmul(inputs, self.kernel)
+        return ops.take(ops.where(keep, outputs, ops.zeros_like(outputs)), order, axis=0)
 
     def use(layer, a, keep, order):
         return layer(a, keep=keep, order=order)
@@ -54,27 +54,67 @@ def test_bool_and_int_tensors(prove, keras, tf):
     prove(lambda: make_layer(keras, call), A, keep, order, call=use, subclass=True)
 
 
-def test_nested_arguments(prove, keras, tf):
+def test_nested_arguments(prove, keras, ops):
     def call(self, inputs, more=None):
-        outputs = tf.matmul(inputs, self.kernel) * more["pair"][0]
-        return outputs + more["scale"] * tf.tanh(more["shifts"][0]) - more["shifts"][1]
+        outputs = ops.matmul(inputs, self.kernel) * more["pair"][0]
+        return outputs + more["scale"] * ops.tanh(more["shifts"][0]) - more["shifts"][1]
 
     def use(layer, a, b):
-        return layer(a, more={"scale": b, "shifts": [a, 2.0], "pair": (b, None)})
+        return layer(a, more={"scale": b, "shifts": [a, b], "pair": (b, None)})
 
     prove(lambda: make_layer(keras, call), A, B, call=use, subclass=True)
 
 
-def test_nested_inputs(prove, keras, tf):
+def test_tensors_beside_numbers(prove, keras, ops):
+    def call(self, inputs, shifts=None):
+        return ops.matmul(inputs, self.kernel) + ops.tanh(shifts[0]) * shifts[1]
+
+    def use(layer, a, b):
+        return layer(a, shifts=[b, 2.0])
+
+    prove(lambda: make_layer(keras, call), A, B, call=use, subclass=True)
+
+
+@pytest.mark.needs("keras 3")
+@pytest.mark.modes("loop", "function", "fit", "fit-eager")
+def test_dicts(prove, keras, ops):
+    """As inputs and outputs of a layer, also of a functional model."""
+
     def call(self, inputs):
-        return tf.matmul(inputs[0], self.kernel) * inputs[1][0] + inputs[1][1]
+        left = ops.matmul(inputs["left"], self.kernel) * inputs["right"]
+        return {"product": left, "sum": left + inputs["right"]}
+
+    def use(layer, a, b):
+        outputs = layer({"right": b, "left": a})
+        assert sorted(outputs) == ["product", "sum"]
+        return [outputs["sum"], outputs["product"]]
+
+    prove(lambda: make_layer(keras, call), A, B, call=use)
+
+
+@pytest.mark.needs("keras 3")
+@pytest.mark.modes("loop", "function", "fit")
+def test_functions_of_keras(prove, keras, ops):
+    """A model made of `keras.ops`, which has a layer for each function."""
+
+    def make():
+        a, b = keras.Input((6,)), keras.Input((6,))
+        x = ops.tanh(ops.matmul(a, ops.transpose(b)))
+        return keras.Model([a, b], ops.matmul(x, b) + keras.layers.Dense(6)(a * 2.0))
+
+    prove(make, A, B)
+
+
+def test_nested_inputs(prove, keras, ops):
+    def call(self, inputs):
+        return ops.matmul(inputs[0], self.kernel) * inputs[1][0] + inputs[1][1]
 
     prove(lambda: make_layer(keras, call), A, B, call=lambda f, a, b: f([a, (b, a)]), subclass=True)
 
 
-def test_named_tuples(prove, keras, tf):
+def test_named_tuples(prove, keras, ops):
     def call(self, inputs, pair=None):
-        left = tf.matmul(inputs, self.kernel) - pair.left
+        left = ops.matmul(inputs, self.kernel) - pair.left
         return Pair(left=left, right=pair.right * left)
 
     def use(layer, a, b):
@@ -86,10 +126,10 @@ def test_named_tuples(prove, keras, tf):
 
 
 @pytest.mark.modes("loop", "function")
-def test_nested_outputs(prove, keras, tf):
+def test_nested_outputs(prove, keras, ops):
     def call(self, inputs):
-        outputs = tf.matmul(inputs, self.kernel)
-        return {"a": outputs, "rest": [tf.argmax(outputs, -1), None, (outputs * 2.0, "text")]}
+        outputs = ops.matmul(inputs, self.kernel)
+        return {"a": outputs, "rest": [ops.argmax(outputs, -1), None, (outputs * 2.0, "text")]}
 
     def use(layer, a):
         outputs = layer(a)
@@ -99,10 +139,10 @@ def test_nested_outputs(prove, keras, tf):
     prove(lambda: make_layer(keras, call), A, call=use, subclass=True)
 
 
-def test_several_outputs_one_unused(prove, keras, tf):
+def test_several_outputs_one_unused(prove, keras, ops):
     def call(self, inputs):
-        outputs = tf.matmul(inputs, self.kernel)
-        return [outputs, outputs * 3.0, tf.cast(outputs > 0.0, tf.int32)]
+        outputs = ops.matmul(inputs, self.kernel)
+        return [outputs, outputs * 3.0, ops.cast(outputs > 0.0, "int32")]
 
     def use(layer, a):
         first, _, third = layer(a)
@@ -116,10 +156,10 @@ def test_several_outputs_one_unused(prove, keras, tf):
     prove(make, A, call=use, less=False, subclass=True)
 
 
-def test_same_tensor_several_times(prove, keras, tf):
+def test_same_tensor_several_times(prove, keras, ops):
     def call(self, inputs):
         a, b, c = inputs
-        return tf.matmul(a, self.kernel) + b * c
+        return ops.matmul(a, self.kernel) + b * c
 
     def make():
         layer = make_layer(keras, call)
@@ -129,9 +169,9 @@ def test_same_tensor_several_times(prove, keras, tf):
     prove(make, A, call=lambda layer, a: layer([a, a, a]))
 
 
-def test_input_is_an_output(prove, keras, tf):
+def test_input_is_an_output(prove, keras, ops):
     def call(self, inputs):
-        return [inputs, tf.matmul(inputs, self.kernel)]
+        return [inputs, ops.matmul(inputs, self.kernel)]
 
     def make():
         layer = make_layer(keras, call)
@@ -141,9 +181,9 @@ def test_input_is_an_output(prove, keras, tf):
     prove(make, A)
 
 
-def test_no_floating_input(prove, keras, tf):
+def test_no_floating_input(prove, keras, ops):
     def call(self, inputs):
-        return tf.gather(self.kernel, inputs)
+        return ops.take(self.kernel, inputs, axis=0)
 
     def make():
         layer = make_layer(keras, call)
@@ -153,18 +193,18 @@ def test_no_floating_input(prove, keras, tf):
     prove(make, ints(4, 5, high=6))
 
 
-def test_no_weight(prove, keras, tf):
-    prove(lambda: make_layer(keras, lambda self, x: tf.tanh(x * x), size=None), A)
+def test_no_weight(prove, keras, ops):
+    prove(lambda: make_layer(keras, lambda self, x: ops.tanh(x * x), size=None), A)
 
 
-def test_tensors_from_outside(prove, keras, tf):
+def test_tensors_from_outside(prove, keras, ops):
     def make():
         # A closure is no argument: the block finds the tensor, and its gradient, by itself.
         scale = keras.layers.Dense(1)
         scale.build((None, 6))
 
         def call(self, inputs):
-            return tf.matmul(inputs, self.kernel) * scale(tf.stop_gradient(inputs))
+            return ops.matmul(inputs, self.kernel) * scale(ops.stop_gradient(inputs))
 
         layer = make_layer(keras, call)
         layer.scale = scale
@@ -173,13 +213,13 @@ def test_tensors_from_outside(prove, keras, tf):
     prove(make, A)
 
 
-def test_unused_weight_has_no_gradient(prove, keras, tf):
+def test_unused_weight_has_no_gradient(prove, keras, ops):
     def call(self, inputs):
-        return tf.matmul(inputs, self.kernel)
+        return ops.matmul(inputs, self.kernel)
 
     plain, wrapped = prove(lambda: make_layer(keras, call, unused=(3,)), A)
-    assert sum(grad is None for grad in wrapped.steps[0].grads) == 1
-    assert sum(grad is None for grad in plain.steps[0].grads) == 1
+    for model in (plain, wrapped):  # which gives zeros on JAX, the same as the plain model
+        assert [grad is None or not grad.any() for grad in model.steps[0].grads].count(True) == 1
 
 
 def test_frozen_weights(prove, L):
@@ -191,10 +231,10 @@ def test_frozen_weights(prove, L):
     prove(make, A)
 
 
-def test_mask_argument(prove, keras, tf):
+def test_mask_argument(prove, keras, ops):
     def call(self, inputs, mask=None):
         assert mask is not None
-        return tf.matmul(inputs, self.kernel) * tf.cast(mask, tf.float32)[:, :, None]
+        return ops.matmul(inputs, self.kernel) * ops.cast(mask, "float32")[:, :, None]
 
     def use(layer, x):
         return layer(keras.layers.Masking()(x))

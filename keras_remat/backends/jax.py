@@ -26,7 +26,7 @@ def run(call, variables, name):
     return call, list(results)
 
 
-def check_captured(functions, objects, name):
+def check_captured(functions, held, name):
     """Nothing to check: `jax.checkpoint` follows arrays that a block finds elsewhere."""
 
 

@@ -34,16 +34,16 @@ def may_differentiate(is_inference):
     return not (is_inference and isinstance(tf.compat.v1.get_default_graph(), func_graph.FuncGraph))
 
 
-def check_captured(functions, objects, name):
+def check_captured(functions, held, name):
     """Raise if an eager block finds a tensor elsewhere than in its arguments that has a gradient.
 
     Such a tensor may be held by one of the block's `functions` (in a closure or global variable) or be
-    an attribute of one of its `objects`. In graph mode it is found in the graph.
+    among what its layers hold, `held`. In graph mode it is found in the graph.
     """
     if not tf.executing_eagerly():
         return
     values = [value for function in functions for value in captured(function)]
-    values += [value for held in objects for value in leaves_of(vars(held).values())]
+    values += leaves_of(held)
     for value in values:
         if is_tensor(value) and _is_watched([value]):
             raise RematError(

@@ -86,28 +86,23 @@ class _Buffers:
 
     def __init__(self, layers):
         modules = [m for layer in layers if isinstance(layer, torch.nn.Module) for m in layer.modules()]
-        self.entries = [(m, k, b) for m in modules for k, b in m._buffers.items() if b is not None]
-        self.copies = [b.detach().clone() for _, _, b in self.entries]
-        self.versions = [b._version for _, _, b in self.entries]
+        places = {id(b): (m, k) for m in modules for k, b in m._buffers.items() if b is not None}
+        self.entries = [(m, k, m._buffers[k].detach().clone()) for m, k in places.values()]
 
     def keep_written(self):
-        """Keep only those that the first run wrote."""
-        written = [
-            b._version != v or m._buffers[k] is not b for (m, k, b), v in zip(self.entries, self.versions)
-        ]
-        self.entries = [(m, k) for (m, k, _), w in zip(self.entries, written) if w]
-        self.copies = [copy for copy, w in zip(self.copies, written) if w]
+        """Keep only those that the first run wrote. Kernels write without a change of version."""
+        self.entries = [(m, k, b) for m, k, b in self.entries if not torch.equal(m._buffers[k], b)]
 
     @contextlib.contextmanager
     def standing_in(self):
         """Let the modules have their entry values, and afterwards the present ones again."""
-        present = [m._buffers[k] for m, k in self.entries]
-        for (m, k), copy in zip(self.entries, self.copies):
-            m._buffers[k] = copy.clone()
+        present = [m._buffers[k] for m, k, _ in self.entries]
+        for m, k, entry in self.entries:
+            m._buffers[k] = entry.clone()
         try:
             yield
         finally:
-            for (m, k), buffer in zip(self.entries, present):
+            for (m, k, _), buffer in zip(self.entries, present):
                 m._buffers[k] = buffer
 
 
@@ -133,7 +128,7 @@ def _is_close(first, second, dtype):
     return np.allclose(first, second, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
-def check_captured(functions, objects, name):
+def check_captured(functions, held, name):
     """Nothing to check: autograd follows tensors that a block finds elsewhere."""
 
 
