@@ -1,11 +1,13 @@
 """Wrapped models are saved and loaded, and exchange weight files with plain ones in both directions."""
 
 import os
+import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from files import each_kind
 from proofs import assert_same, floats, get_weights, set_weights
 
 from keras_remat import Recompute, RecomputeSequential, RematError
@@ -28,7 +30,7 @@ def make_model(target, wrap=Recompute):
     x = wrap(inner)(x)
     x = wrap(L.Dropout(0.5, seed=3, name="drop"))(x)
     model = keras.models.Model(inputs, L.Dense(2, name="last")(x))
-    model.compile(target.sgd(), "mse")
+    model.compile(target.sgd(), "mean_squared_error")  # Keras 3 does not find "mse" in HDF5 files
     return model
 
 
@@ -60,16 +62,14 @@ def test_names_and_order_of_weights(target):
     assert names[0] == names[1]
 
 
-@pytest.mark.parametrize("by_name", [False, True])
+@each_kind
 @pytest.mark.parametrize("wraps", [(plain, Recompute), (Recompute, plain), (Recompute, Recompute)])
-def test_weight_files(wraps, by_name, target, tmp_path):
-    path = str(tmp_path / "weights.h5")
+def test_weight_files(wraps, kind, target, tmp_path):
     target.reset()
     source = make_model(target, wraps[0])
     set_weights(source)
-    source.save_weights(path)
     other = make_model(target, wraps[1])
-    other.load_weights(path, by_name=by_name)
+    kind.carry(source, other, tmp_path)
     assert_same_models(source, other)
 
 
@@ -124,15 +124,40 @@ def test_config(target):
     assert_same_models(model, twin)
 
 
-def test_config_of_a_list(target, keras, L):
+def make_model_of_a_list(keras, L):
     block = RecomputeSequential([L.Dense(3, activation="tanh"), L.Dense(2)], segments=2, name="block")
     model = keras.Sequential([L.Activation("linear", input_shape=(6,)), block])
-    twin = type(model).from_config(model.get_config())
+    model.compile("sgd", "mean_squared_error")
+    return model
+
+
+def assert_same_model_of_a_list(model, twin):
     found = twin.layers[-1]
     assert isinstance(found, RecomputeSequential)
     assert (found.segments, found.name, len(found.layers)) == (2, "block", 2)
-    twin.set_weights(model.get_weights())
     assert_same_models(model, twin)
+
+
+def test_config_of_a_list(target, keras, L):
+    model = make_model_of_a_list(keras, L)
+    twin = type(model).from_config(model.get_config())
+    twin.set_weights(model.get_weights())
+    assert_same_model_of_a_list(model, twin)
+
+
+def test_h5_file_of_a_list(target, keras, L, tmp_path):
+    path = str(tmp_path / "model.h5")
+    model = make_model_of_a_list(keras, L)
+    model.save(path)
+    assert_same_model_of_a_list(model, keras.models.load_model(path))
+
+
+@pytest.mark.needs("keras files")
+def test_keras_file_of_a_list(target, keras, L, tmp_path):
+    path = str(tmp_path / "model.keras")
+    model = make_model_of_a_list(keras, L)
+    model.save(path)
+    assert_same_model_of_a_list(model, keras.models.load_model(path))
 
 
 def test_clone(target, keras):
@@ -144,31 +169,48 @@ def test_clone(target, keras):
     assert_same_models(model, twin)
 
 
-def assert_saves(target, path, load=None):
+def save_and_load(target, path):
     target.reset()
     model = make_model(target)
     set_weights(model)
     model.save(path)
-    twin = (load or target.keras.models.load_model)(path)
+    twin = target.keras.models.load_model(path)
     assert_same_models(model, twin)
-    assert_trains(twin)
     return model, twin
 
 
 def test_h5_file(target, tmp_path):
-    model, twin = assert_saves(target, str(tmp_path / "model.h5"))
+    model, twin = save_and_load(target, str(tmp_path / "model.h5"))
     assert_same_config(model, twin)
+    twin.compile(target.sgd(), "mse")
+    assert_trains(twin)
+
+
+def test_h5_file_stays_compiled(target, tmp_path):
+    assert_trains(save_and_load(target, str(tmp_path / "model.h5"))[1])
 
 
 @pytest.mark.needs("keras files")
 def test_keras_file(target, tmp_path):
-    model, twin = assert_saves(target, str(tmp_path / "model.keras"))
+    model, twin = save_and_load(target, str(tmp_path / "model.keras"))
     assert_same_config(model, twin)
+    assert_trains(twin)
+
+
+@pytest.mark.needs("keras 3")
+def test_pickle(target):
+    target.reset()
+    model = make_model(target)
+    set_weights(model)
+    twin = pickle.loads(pickle.dumps(model))
+    assert_same_models(model, twin)
+    assert_same_config(model, twin)
+    assert_trains(twin)
 
 
 @pytest.mark.needs("saved models")
 def test_saved_model(target, tmp_path):
-    assert_saves(target, str(tmp_path / "model"))
+    assert_trains(save_and_load(target, str(tmp_path / "model"))[1])
 
 
 SERVE = """
@@ -184,14 +226,28 @@ np.save(sys.argv[3], outputs.numpy())
 """
 
 
+def assert_serves_without_us(model, folder):
+    paths = [str(folder / name) for name in ("model", "x.npy", "y.npy")]
+    np.save(paths[1], X)
+    environment = {**os.environ, "PYTHONPATH": ""}
+    subprocess.run([sys.executable, "-c", SERVE, *paths], check=True, env=environment)
+    assert_same("prediction", model.predict(X), np.load(paths[2]), 1e-6)
+
+
 @pytest.mark.needs("saved models")
 def test_saved_model_serves_without_us(target, tmp_path):
     target.reset()
     model = make_model(target)
     set_weights(model)
     model.save(str(tmp_path / "model"))
-    paths = [str(tmp_path / name) for name in ("model", "x.npy", "y.npy")]
-    np.save(paths[1], X)
-    environment = {**os.environ, "PYTHONPATH": ""}
-    subprocess.run([sys.executable, "-c", SERVE, *paths], check=True, env=environment)
-    assert_same("prediction", model.predict(X), np.load(paths[2]), 1e-6)
+    assert_serves_without_us(model, tmp_path)
+
+
+@pytest.mark.needs("keras 3")
+def test_export_serves_without_us(target, tmp_path):
+    target.reset()
+    model = make_model(target)
+    set_weights(model)
+    model.fit(X, Y, verbose=0)
+    model.export(str(tmp_path / "model"), verbose=False)
+    assert_serves_without_us(model, tmp_path)

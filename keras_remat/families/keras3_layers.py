@@ -14,8 +14,8 @@ class _Inner(str):
     """The name of an attribute of the inner layer: what a wrapper lists, and so what Keras saves."""
 
 
-# What only some layers have, and Keras looks for.
-_OPTIONAL = ("save_assets", "load_assets")
+# What only some layers have, and Keras looks for; those inside of a model come first in its files.
+_OPTIONAL = ("save_assets", "load_assets", "layers")
 
 
 def make_classes(family, runtime):
