@@ -57,6 +57,11 @@ def which_are_kept(runs, residuals):
     return [any(np.array_equal(r, run.value) for r in residuals) for run in runs]
 
 
+def program(function, weights, x, differentiated):
+    """What XLA is given to compile for `function(weights, x)`, or for its gradient."""
+    return jax.jit(jax.grad(function) if differentiated else function).lower(weights, x).as_text()
+
+
 class Loop:
     """A gradient of `stateless_call`, eager."""
 

@@ -10,8 +10,6 @@ import steps
 import torch
 from torch.utils import _pytree as pytree
 
-from keras_remat import is_recomputing
-
 
 class Run:
     """One run of a marked layer: whether it was told to be the second, whether its tensor was saved."""
@@ -20,6 +18,8 @@ class Run:
     live = []  # of this class: runs whose tensor autograd may yet save
 
     def __init__(self, inner):
+        from keras_remat import is_recomputing  # not where it must not be imported
+
         self.again, self.saved = is_recomputing(), False
         self._inner = weakref.ref(inner)
         Run.live.append(self)

@@ -15,11 +15,15 @@ import targets
 sys.modules["keras_remat"] = None  # from here on, importing it raises ImportError
 
 
-def load(keras, path):
+def load(target, path):
     """A whole model; or one from the configuration beside a file of weights."""
+    keras = target.keras
     config = path.with_name(path.name + ".json")
     if not config.exists():
-        return keras.models.load_model(str(path))
+        model = keras.models.load_model(str(path))
+        if path.suffix == ".h5" and not target.has("compiled HDF5 files"):
+            model.compile("sgd", "mse")
+        return model
     model = keras.models.model_from_json(config.read_text())
     model.load_weights(str(path))
     model.compile("sgd", "mse")
@@ -29,7 +33,7 @@ def load(keras, path):
 def look_at(target, path, x, y):
     """What a model is, predicts, and becomes when it is trained on."""
     target.reset()
-    model = load(target.keras, path)
+    model = load(target, path)
     found = {"layers": [layer.name for layer in model.layers], "class": type(model).__name__}
     found["prediction"] = model.predict(x).tolist()
     history = model.fit(x, y, epochs=2, shuffle=False, verbose=0).history

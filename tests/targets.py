@@ -83,6 +83,7 @@ class Target(NamedTuple):
             "copies": self.is_keras3 or not self.is_symbolic and self.version >= (2, 4),
             "keras files": self.is_keras3 or self.version >= (2, 13),
             "symbolic inputs": not self.is_symbolic and (self.is_keras3 or self.version >= (2, 4)),
+            "compiled HDF5 files": not self.is_keras3,  # which makes optimizers of no variables
             "keras 3": self.is_keras3,
             "keras 2": not self.is_keras3,
             "global seed": self.framework_name != "jax",  # Keras refuses it in traces
@@ -145,6 +146,10 @@ class Target(NamedTuple):
     def weights_of(self, layer):
         """The variables of a layer that must be the same in two models."""
         return layer.variables if self.is_keras3 else layer.weights
+
+    def name_of(self, variable):
+        """A name that tells a variable from others of its model."""
+        return getattr(variable, "path", variable.name)
 
     def set_value(self, variable, value):
         """Give a variable a value."""

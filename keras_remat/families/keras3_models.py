@@ -119,4 +119,5 @@ def _run_call(family, call, tensors, context):
 def forget_functions(model):
     """Drop the functions that `fit` made of the model's old call."""
     for name in ("train_function", "test_function", "predict_function"):
-        setattr(model, name, None)
+        if getattr(model, name, None) is not None:
+            setattr(model, name, None)
