@@ -1,0 +1,117 @@
+"""What only PyTorch has: modules with buffers, random numbers, tensors written in place, processes."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from custom import make_layer
+from proofs import assert_same, floats, set_weights
+
+from keras_remat import Recompute, RecomputeMismatchError, is_recomputing
+
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.modes("loop", "fit")]
+
+X = floats(4, 6)
+
+
+@pytest.fixture
+def torch(mode):
+    import torch
+
+    return torch
+
+
+def test_random_numbers_of_torch(prove, keras, torch):
+    def call(self, inputs):
+        return torch.nn.functional.dropout(inputs @ self.kernel, 0.5)
+
+    prove(lambda: make_layer(keras, call), X, predict=False)
+
+
+@pytest.mark.modes("loop")
+def test_module_with_buffers(mode, torch, keras, L):
+    """Running statistics of a module of PyTorch move once a step."""
+    results = []
+    for wrap in (lambda layer: layer, Recompute):
+        torch.manual_seed(0)
+        module = torch.nn.Sequential(
+            torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6), torch.nn.Dropout(0.3), torch.nn.Tanh()
+        )
+        block = wrap(L.TorchModuleWrapper(module))
+        torch.manual_seed(1)
+        for _ in range(3):
+            x = torch.tensor(X, requires_grad=True)
+            block(x, training=True).square().sum().backward()
+        results.append([x.grad, *(p.grad for p in module.parameters()), *module.buffers()])
+    for plain, wrapped in zip(*results):
+        assert_same("gradient or buffer", plain.numpy(), wrapped.numpy())
+    assert results[1][-1] == 3  # batches that were counted
+
+
+@pytest.mark.modes("loop")
+def test_variable_written_before_the_gradient(mode, torch, keras):
+    def call(self, inputs):
+        return torch.tanh(inputs @ self.kernel + self.shift)
+
+    layer = make_layer(keras, call, shift=(6,))
+    block = Recompute(layer)
+    loss = block(torch.tensor(X)).sum()
+    layer.shift.assign(np.ones(6, "float32"))
+    with pytest.raises(RecomputeMismatchError, match="must not be written"):
+        loss.backward()
+    block(torch.tensor(X)).sum().backward()  # the next call is not harmed
+
+
+@pytest.mark.modes("loop")
+def test_second_run_that_differs(mode, torch, keras):
+    def call(self, inputs):
+        return torch.tanh(inputs @ self.kernel) * (3.0 if is_recomputing() else 2.0)
+
+    block = Recompute(make_layer(keras, call))
+    with pytest.raises(RecomputeMismatchError, match="in its second run"):
+        block(torch.tensor(X)).sum().backward()
+    assert not is_recomputing()
+
+
+@pytest.mark.modes("loop")
+def test_second_derivatives_and_kept_graphs(mode, torch, keras, L):
+    results = []
+    for wrap in (lambda layer: layer, Recompute):
+        model = keras.Sequential([keras.Input((6,)), wrap(L.Dense(6, activation="tanh")), L.Dense(1)])
+        set_weights(model)
+        x = torch.tensor(X, requires_grad=True)
+        outputs = model(x, training=True).square().sum()
+        (first,) = torch.autograd.grad(outputs, x, create_graph=True)
+        (again,) = torch.autograd.grad(outputs, x, retain_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x)
+        results.append([first.detach(), again, second])
+    for plain, wrapped in zip(*results):
+        assert_same("derivative", plain.numpy(), wrapped.numpy())
+
+
+@pytest.mark.modes("loop")
+def test_nothing_is_kept_without_gradients(mode, torch, keras, L):
+    block = Recompute(L.Dense(6, activation="tanh"))
+    with torch.no_grad():
+        assert block(torch.tensor(X)).grad_fn is None
+    with torch.inference_mode():
+        assert block(torch.tensor(X)).grad_fn is None
+
+
+@pytest.mark.modes("loop")
+def test_two_processes(mode, tmp_path):
+    """`DistributedDataParallel`: gradients are the plain model's under the same setting."""
+    script = str(Path(__file__).with_name("distributed_torch.py"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    environment.update(PYTHONPATH=os.pathsep.join(sys.path), OMP_NUM_THREADS="1")
+    processes = [
+        subprocess.Popen([sys.executable, script], env={**environment, "RANK": str(rank)}) for rank in (0, 1)
+    ]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0]
