@@ -27,7 +27,7 @@ LAYERS = {
     "Conv3DTranspose": (lambda L: L.Conv3DTranspose(2, 2), floats(2, 3, 3, 3, 2)),
     "LocallyConnected1D": (lambda L: L.LocallyConnected1D(2, 3), SERIES),
     "MaxPooling2D": (lambda L: L.MaxPooling2D(), IMAGE),
-    "AveragePooling2D": (lambda L: L.AveragePooling2D(), IMAGE),
+    "AveragePooling2D": (lambda L: L.AveragePooling2D(2), IMAGE),
     "GlobalAveragePooling1D": (lambda L: L.GlobalAveragePooling1D(), SERIES),
     "GlobalMaxPooling2D": (lambda L: L.GlobalMaxPooling2D(), IMAGE),
     "UpSampling2D": (lambda L: L.UpSampling2D(), IMAGE),

@@ -55,7 +55,7 @@ def marked(tensor, found):
     return tensor
 
 
-def assigned(value):
+def assigned(value, variable):
     """Return `value` as a variable has it after an assignment."""
     return value
 

@@ -93,7 +93,7 @@ def marked(tensor, found):
     return tensor
 
 
-def assigned(value):
+def assigned(value, variable):
     """Return `value` as a variable has it after an assignment, through which no gradient passes."""
     return tf.stop_gradient(value)
 

@@ -157,9 +157,22 @@ def marked(tensor, found):
     return tensor
 
 
-def assigned(value):
-    """Return `value` as a variable has it after an assignment, through which no gradient passes."""
-    return value.detach()
+class _Assigned(torch.autograd.Function):
+    """A value of a parameter: its gradient is the parameter's."""
+
+    @staticmethod
+    def forward(ctx, value, parameter):
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, grad
+
+
+def assigned(value, variable):
+    """Return `value` as `variable` has it after an assignment: its gradient is that of the variable."""
+    value = value.detach()
+    return _Assigned.apply(value, variable) if variable is not None and variable.requires_grad else value
 
 
 def version(value):

@@ -33,7 +33,7 @@ def make_scope_class(family):
         def add_update(self, update):
             variable, value = update
             if self.callers is None:  # else gradients pass through assignments
-                value = family.backend.assigned(value)
+                value = family.backend.assigned(value, variable._value)
             self.updates[id(variable)] = variable, value
 
         def get_current_value(self, variable):
@@ -88,7 +88,7 @@ class _Entry:
 
     def keep(self):
         """Copy the value, before the variable is written in place."""
-        self.value = self.backend.copied(self.value)
+        self.value = self.backend.assigned(self.backend.copied(self.value), self.variable._value)
         self.version = self.backend.version(self.value)
 
     def check(self, name):
