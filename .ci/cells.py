@@ -55,8 +55,8 @@ ENVIRONMENTS = (
     Environment(
         "keras33",
         "3.11",
-        ("keras3-tensorflow", "keras3-jax"),
-        ("keras==3.3.3", "tensorflow==2.16.2", "jax==0.4.30", "jaxlib==0.4.30", "numpy<2", "scipy<1.14"),
+        ("keras3-tensorflow",),
+        ("keras==3.3.3", "tensorflow==2.16.2", "numpy<2"),
     ),
     # PyTorch for the CPU is a file that only pip finds.
     Environment(

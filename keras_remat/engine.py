@@ -4,6 +4,7 @@ The engine makes a block's call a function of tensors alone (see `pure`) and giv
 """
 
 import contextlib
+import functools
 import os
 import threading
 
@@ -71,6 +72,16 @@ def is_enabled(own=None, default=True):
     return default or value == "1"
 
 
+@contextlib.contextmanager
+def _switched(flags):
+    """Let the switch be what it was: a gradient may be taken in another context, or another thread."""
+    before, _SWITCH.flags = _SWITCH.flags, list(flags)
+    try:
+        yield
+    finally:
+        _SWITCH.flags = before
+
+
 def is_on(family):
     """True if blocks of `family` would be recomputed now: switched on, and a gradient may be asked for."""
     return is_enabled() and family.may_differentiate()
@@ -107,6 +118,6 @@ def run(block, args, kwargs):
     lists = {id(losses) for layer in inner for losses in family.loss_lists(layer)}
     held = (x for layer in inner for x in vars(layer).values() if id(x) not in lists)
     backend.check_captured([block.run] + functions, held, block.name)
-    call = Pure(block, args, kwargs)
+    call = Pure(block, args, kwargs, functools.partial(_switched, list(_SWITCH.flags)))
     call, results = backend.run(call, lambda: family.variables(block.layers), block.name)
     return call.finish(results)

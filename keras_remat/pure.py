@@ -35,12 +35,13 @@ class Pure:
       block: the `Block`.
       tensors: list of what the call depends on: tensors from the arguments, each once, then those
         that the family's state adds.
+      surroundings: makes the context manager that a second run is in.
       is_kept: True for one that stands for later calls as well, and so must not hold tensors.
     """
 
-    def __init__(self, block, args, kwargs):
+    def __init__(self, block, args, kwargs, surroundings):
         backend = block.family.backend
-        self.block = block
+        self.block, self.surroundings = block, surroundings
         self.leaves, self.spec = backend.flatten((args, kwargs))
         # A tensor that is passed several times is one input: its gradient counts once.
         slots = {id(leaf): leaf for leaf in self.leaves if backend.is_tensor(leaf)}
@@ -63,7 +64,7 @@ class Pure:
         leaves = [x if n is None else stand_ins[n] for x, n in zip(self.leaves, self.places)]
         args, kwargs = backend.pack(self.spec, leaves)
         again = self._has_run
-        with family.entered(self.call_state) if again else contextlib.nullcontext():
+        with self._as_before() if again else contextlib.nullcontext():
             with self.state.opened(stand_ins, carried, again):
                 losses = family.losses(self.block.layers)
                 flat, spec = backend.flatten(self.block.run(*args, **kwargs))
@@ -73,6 +74,11 @@ class Pure:
         if not again:
             self._note(flat, spec, losses)
         return results
+
+    @contextlib.contextmanager
+    def _as_before(self):
+        with self.surroundings(), self.block.family.entered(self.call_state):
+            yield
 
     def _note(self, flat, spec, losses):
         backend = self.block.family.backend

@@ -84,8 +84,10 @@ class Target(NamedTuple):
             "keras files": self.is_keras3 or self.version >= (2, 13),
             "symbolic inputs": not self.is_symbolic and (self.is_keras3 or self.version >= (2, 4)),
             "compiled HDF5 files": not self.is_keras3,  # which makes optimizers of no variables
+            "casts": self.is_keras3 or self.version >= (2, 2),
             "keras 3": self.is_keras3,
             "keras 2": not self.is_keras3,
+            "quantized layers": self.is_keras3 and self.version >= (3, 4),
             "global seed": self.framework_name != "jax",  # Keras refuses it in traces
             self.framework_name: True,
         }

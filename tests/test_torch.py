@@ -11,7 +11,14 @@ import pytest
 from custom import make_layer
 from proofs import assert_same, floats, set_weights
 
-from keras_remat import Recompute, RecomputeMismatchError, is_recomputing
+from keras_remat import (
+    Recompute,
+    RecomputeMismatchError,
+    RematError,
+    is_recomputing,
+    recompute_enabled,
+    recompute_grad,
+)
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.modes("loop", "fit")]
 
@@ -41,7 +48,7 @@ def test_module_with_buffers(mode, torch, keras, L):
         module = torch.nn.Sequential(
             torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6), torch.nn.Dropout(0.3), torch.nn.Tanh()
         )
-        block = wrap(L.TorchModuleWrapper(module))
+        block = wrap(keras.Sequential([L.TorchModuleWrapper(module)]))  # held in a list of Keras
         torch.manual_seed(1)
         for _ in range(3):
             x = torch.tensor(X, requires_grad=True)
@@ -91,6 +98,38 @@ def test_second_derivatives_and_kept_graphs(mode, torch, keras, L):
         results.append([first.detach(), again, second])
     for plain, wrapped in zip(*results):
         assert_same("derivative", plain.numpy(), wrapped.numpy())
+
+
+@pytest.mark.modes("loop")
+def test_switch_is_remembered(mode, torch, keras):
+    """A gradient that is taken outside of `recompute_enabled` runs what the call ran."""
+
+    @recompute_grad
+    def call(self, inputs):
+        return torch.tanh(inputs @ self.kernel)
+
+    results = []
+    for flag in (False, True):
+        block = Recompute(make_layer(keras, call))
+        block.build((None, 6))
+        set_weights(block)
+        x = torch.tensor(X, requires_grad=True)
+        with recompute_enabled(flag):
+            loss = block(x).square().sum()
+        loss.backward()
+        results.append(x.grad)
+    assert_same("gradient", *(grad.numpy() for grad in results))
+
+
+@pytest.mark.modes("loop")
+def test_functional_transformations(mode, torch, keras, L):
+    block = Recompute(L.Dense(6, activation="tanh"))
+    block.build((None, 6))
+    gradient = torch.func.grad(lambda x: block(x).sum())
+    with pytest.raises(RematError, match="torch.func"):
+        gradient(torch.tensor(X))
+    with recompute_enabled(False):
+        assert gradient(torch.tensor(X)).shape == (4, 6)
 
 
 @pytest.mark.modes("loop")

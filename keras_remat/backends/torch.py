@@ -8,7 +8,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from keras_remat.errors import RecomputeMismatchError
+from keras_remat.errors import RecomputeMismatchError, RematError
 from keras_remat.replay import host_random
 
 #: Variables are written in place, so a block's are kept by its state; they need not be inputs: autograd
@@ -36,6 +36,12 @@ def may_differentiate(is_inference):
 
 def run(call, variables, name):
     """Run `call` (see `pure`), to be run again for its gradient; return it and its results."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise RematError(
+            "PyTorch recomputes blocks for `backward` and `torch.autograd.grad` only. Received: block "
+            f"{name!r} inside a transformation of torch.func. Call the model under recompute_enabled(False) "
+            "there."
+        )
     runs = _Runs(call, name)
     # Stopping as soon as the last saved tensor is there would leave caches of layers half made.
     with set_checkpoint_early_stop(False):
@@ -49,7 +55,7 @@ class _Runs:
     def __init__(self, call, name):
         self.call, self.name = call, name
         self.randomness = host_random.state()
-        self.buffers = _Buffers(call.block.layers)
+        self.buffers = _Buffers(call.block.family.all_sublayers(call.block.layers))
         self.samples = None
 
     def __call__(self, *tensors):

@@ -58,7 +58,13 @@ def make_classes(family, runtime):
             return self.layer.compute_output_shape(*args, **kwargs)
 
         def compute_mask(self, inputs, previous_mask):
-            return self.layer.compute_mask(inputs, previous_mask)
+            return self.layer.compute_mask(inputs, previous_mask) if self.layer.supports_masking else None
+
+        def _set_mask_metadata(self, inputs, outputs, previous_mask):
+            """Set no mask: the layer sets, or destroys, that of its outputs when it is called."""
+
+        def quantized_call(self, *args, **kwargs):
+            return self.call(*args, **kwargs)  # a wrapper has no weights in integers
 
         def get_config(self):
             return {**super().get_config(), "policy": self.policy}
@@ -109,6 +115,9 @@ def make_classes(family, runtime):
             self.supports_masking = True
             self._convert_input_args = False
             self._sizes = None
+
+        def _set_mask_metadata(self, inputs, outputs, previous_mask):
+            """Set no mask: the layers set, or destroy, those of their outputs when they are called."""
 
         @unconverted
         def call(self, inputs, training=None, mask=None):
