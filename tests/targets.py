@@ -99,7 +99,7 @@ class Target(NamedTuple):
                     "saved models": not self.is_symbolic and self.version >= (2, 0) and not self.is_keras3,
                     "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
                     "forward mode": hasattr(getattr(tf, "autodiff", None), "ForwardAccumulator"),
-                    "doctests": self.name == "keras3-tensorflow",
+                    "doctests": self.name == "tf_keras",
                     "functions for loops": _control_flow_is_functions(tf),
                 }
             )

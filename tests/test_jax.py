@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,12 @@ def jax(mode):
 
 
 def make_counting(keras, L, calls):
-    """A layer that notes each time its Python runs."""
+    """A layer that notes each time its Python runs, where nobody looks for what a trace depends on."""
+    notes = types.ModuleType("notes")
+    notes.calls = calls
 
     def call(self, inputs, training=None):
-        calls.append(training)
+        notes.calls.append(training)
         return self.dropout(keras.ops.tanh(inputs @ self.kernel), training=training) * self.scale
 
     layer = make_layer(keras, call)

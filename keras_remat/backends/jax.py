@@ -4,6 +4,7 @@ import jax
 from jax._src import core
 
 from keras_remat.backends import jax_calls
+from keras_remat.backends.jax_trees import flatten, pack  # noqa: F401
 
 #: Everything that a block reads is an input, so that one trace serves many calls.
 REPLAYS_VARIABLES = False
@@ -28,16 +29,6 @@ def run(call, variables, name):
 
 def check_captured(functions, held, name):
     """Nothing to check: `jax.checkpoint` follows arrays that a block finds elsewhere."""
-
-
-def flatten(structure):
-    """List the leaves of a pytree; return what packs them as well."""
-    return jax.tree_util.tree_flatten(structure)
-
-
-def pack(spec, leaves):
-    """Put `leaves` in the places of those that `flatten` listed."""
-    return jax.tree_util.tree_unflatten(spec, leaves)
 
 
 def is_tensor(value):

@@ -6,13 +6,18 @@ arguments that are no arrays, shapes and types of those that are, the context of
 the layers and closures that run. What holds a tracer is traced anew.
 """
 
+import builtins
 import collections
+import functools
 import hashlib
+import inspect
 import types
 
 import jax
 import numpy as np
 from jax._src import core
+
+from keras_remat.replay import host_random
 
 _MOST = 16  # traces that a layer keeps
 _NAME = "_keras_remat_traces"
@@ -20,7 +25,21 @@ _NAME = "_keras_remat_traces"
 _IGNORED = {"_losses", "_loss_ids", "_called", "_parent_path", "_tracker"}
 _IGNORED |= {"_inbound_nodes", "_outbound_nodes"}
 _CONSTANTS = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, type)
-_OTHERS = ("keras.", "jax", "numpy", "builtins", "keras_remat.")
+_OTHERS = ("keras.", "jax.", "jaxlib.", "numpy.", "builtins", "keras_remat.")
+_OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"}
+# Of these the object itself counts: functions that are not Python, modules, arrays of JAX, methods of classes.
+_OPAQUE = (
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    types.MethodWrapperType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    inspect.Signature,
+    np.ufunc,
+    jax.Array,
+)
 
 
 class _Traces:
@@ -46,26 +65,31 @@ class _Traces:
         return _Traces, ()
 
 
-class _HoldsTracer(Exception):
-    """Something that a trace depends on is traced itself."""
+class _Unknown(Exception):
+    """Something that a trace may depend on is traced itself, or cannot be looked into."""
 
 
 def run(call):
     """Run `call` by the trace of an earlier one, if there is any; return the one traced, and results."""
     tensors, held = call.tensors, []
+    if isinstance(jax.numpy.zeros(()), core.Tracer):  # compiled: whoever compiles decides what is traced anew
+        return call, _checkpointed(call)(*tensors)
     try:
         key = _key(call, held)
-    except _HoldsTracer:
+    except _Unknown:
         return call, _checkpointed(call)(*tensors)
     traces = _traces_of(call.block)
     entry = traces.find(key)
-    if entry is None:
-        call.is_kept, call.tensors, call.state.tensors = True, None, []
-        entry = call, _checkpointed(call), held  # what is held keeps its id
+    if entry is not None:
+        return entry[0], entry[1](*tensors)
+    call.is_kept, call.tensors, call.state.tensors = True, None, []
+    randomness = repr(host_random.state())
+    entry = call, _checkpointed(call), held  # what is held keeps its id
     results = entry[1](*tensors)
-    if not entry[0].state.entries:  # else it holds the value of a variable that is no input
+    # Else the trace holds the value of a variable that is no input, or a number that Python has drawn.
+    if not call.state.entries and repr(host_random.state()) == randomness:
         traces.add(key, entry)
-    return entry[0], results
+    return call, results
 
 
 def _checkpointed(call):
@@ -74,7 +98,7 @@ def _checkpointed(call):
 
 def _traces_of(block):
     owner = block.layers[0] if block.layers else getattr(block.run, "__func__", block.run)
-    return vars(owner).setdefault(_NAME, _Traces())
+    return vars(owner).setdefault(_NAME, _Traces()) if hasattr(owner, "__dict__") else _Traces()
 
 
 def _key(call, held):
@@ -83,7 +107,7 @@ def _key(call, held):
     layers = family.all_sublayers(block.layers)
     found = [digest(block.run), digest(call.leaves), call.spec, tuple(call.places)]
     found += [digest(family.call_key(call.call_state))]
-    found += [digest.attributes(layer) for layer in layers]
+    found += [digest.layer(layer, family) for layer in layers]
     found += [tuple(map(id, call.state.variables)), tuple(call.state.masked)]
     held.extend(call.state.variables)
     types_ = [(t.shape, t.dtype, getattr(t, "weak_type", False)) for t in call.tensors]
@@ -104,7 +128,7 @@ class _Digest:
         if isinstance(value, _CONSTANTS):
             return type(value), value
         if isinstance(value, core.Tracer):
-            raise _HoldsTracer
+            raise _Unknown
         if isinstance(value, dict):
             return "dict", tuple((self(k), self(v)) for k, v in value.items())
         if isinstance(value, (list, tuple)):
@@ -115,9 +139,21 @@ class _Digest:
             return value.shape, value.dtype, hashlib.blake2b(np.ascontiguousarray(value)).digest()
         if isinstance(value, types.MethodType):
             return self(value.__func__), self(value.__self__)
+        if isinstance(value, (classmethod, staticmethod)):
+            return self(value.__func__)
+        if isinstance(value, property):
+            return self([value.fget, value.fset])
+        if isinstance(value, functools.partial):
+            return self([value.func, value.args, value.keywords])
         if isinstance(value, types.FunctionType):
             return self._function(value)
         return self._object(value)
+
+    def layer(self, layer, family):
+        """Digest what a layer is: its attributes, and the code and attributes of classes of the user's."""
+        classes = [cls for cls in type(layer).__mro__ if not cls.__module__.startswith(_OTHERS)]
+        own = [(k, self(v)) for cls in classes for k, v in vars(cls).items() if k not in _OF_CLASSES]
+        return self.attributes(layer), tuple(own)
 
     def attributes(self, holder):
         """Digest the attributes of an object."""
@@ -125,18 +161,29 @@ class _Digest:
         return tuple((k, self(v)) for k, v in items if k not in _IGNORED and not k.startswith("_keras_remat"))
 
     def _function(self, function):
-        cells = [cell for cell in function.__closure__ or () if _is_filled(cell)]
-        self.held.append(function.__code__)
-        contents = tuple(self(cell.cell_contents) for cell in cells if self._is_new(cell))
-        return id(function.__code__), contents, self(function.__defaults__), self(function.__kwdefaults__)
+        self.held.append(function)
+        code = function.__code__
+        if not self._is_new(function) or function.__module__.startswith(_OTHERS[:-1]):
+            return id(function)
+        cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+        names = {**function.__globals__, **(vars(builtins))}
+        found = [names[name] for name in code.co_names if name in names]
+        return id(code), self([*cells, *found]), self(function.__defaults__), self(function.__kwdefaults__)
 
     def _object(self, value):
         self.held.append(value)
-        found = id(value)
-        is_users = not type(value).__module__.startswith(_OTHERS) and hasattr(value, "__dict__")
-        if is_users and not isinstance(value, types.ModuleType) and self._is_new(value):
-            return found, self.attributes(value)
-        return found
+        kind = type(value).__module__
+        if (
+            isinstance(value, _OPAQUE)
+            or kind.startswith(("jax", "numpy.random._pickle"))
+            or hasattr(value, "_value")
+        ):
+            return id(value)
+        if not hasattr(value, "__dict__") or hasattr(type(value), "__slots__"):
+            raise _Unknown
+        if hasattr(value, "_flatten_layers") or not self._is_new(value):  # a layer is looked at by itself
+            return id(value)
+        return id(value), self.attributes(value)
 
     def _is_new(self, value):
         is_new = id(value) not in self.seen

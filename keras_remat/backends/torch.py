@@ -1,12 +1,14 @@
 """PyTorch: non-reentrant checkpointing, with everything that a block finds put back for its second run."""
 
 import contextlib
+import functools
+import inspect
 import threading
 
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+from torch.utils.checkpoint import checkpoint
 
 from keras_remat.errors import RecomputeMismatchError, RematError
 from keras_remat.replay import host_random
@@ -15,6 +17,19 @@ from keras_remat.replay import host_random
 #: finds the parameters that a block uses by itself.
 REPLAYS_VARIABLES = False
 VARIABLES_ARE_INPUTS = False
+
+
+# Stopping as soon as the last saved tensor is there would leave caches of layers half made. Up to 2.8 that is
+# set for all threads, and only while a block runs for the first time.
+if "early_stop" in inspect.signature(checkpoint).parameters:
+    _checkpoint = functools.partial(checkpoint, early_stop=False)
+else:
+
+    def _checkpoint(*args, **kwargs):
+        from torch.utils.checkpoint import set_checkpoint_early_stop
+
+        with set_checkpoint_early_stop(False):
+            return checkpoint(*args, **kwargs)
 
 
 class _Replaying(threading.local):
@@ -43,10 +58,7 @@ def run(call, variables, name):
             "there."
         )
     runs = _Runs(call, name)
-    # Stopping as soon as the last saved tensor is there would leave caches of layers half made.
-    with set_checkpoint_early_stop(False):
-        results = checkpoint(runs, *call.tensors, use_reentrant=False, preserve_rng_state=True)
-    return call, list(results)
+    return call, list(_checkpoint(runs, *call.tensors, use_reentrant=False, preserve_rng_state=True))
 
 
 class _Runs:
@@ -130,7 +142,7 @@ def _is_close(first, second, dtype):
     if first is None or not first.size:
         return True
     tolerance = 1e-4 if dtype in (torch.float32, torch.float64) else 5e-2
-    scale = np.max(np.abs(first))
+    scale = np.max(np.abs(first[np.isfinite(first)]), initial=0.0)
     return np.allclose(first, second, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 

@@ -14,6 +14,9 @@ from keras_remat.families import base, keras3_layers, keras3_models, keras3_stat
 _BACKENDS = ("tensorflow", "jax", "torch")
 _CONTEXT, _AUTOCAST, _SCOPE = "current_call_ctx", "autocast_scope", "stateless_scope"
 
+# What Keras keeps for each thread: a gradient may be taken on another one.
+_THREADS_OWN = (_CONTEXT, _AUTOCAST, "global_seed_generator", "torch_device", "distribution", "dtype_policy")
+
 
 class Keras3(base.Family):
     """The Keras whose layers run on several frameworks; `root` is its package, `keras.src`."""
@@ -116,12 +119,12 @@ class Keras3(base.Family):
                 tensor._keras_mask = mask
 
     def call_state(self, layers):
-        context = self._globals.get_global_attribute(_CONTEXT)
-        return copy.copy(context), self._globals.get_global_attribute(_AUTOCAST)
+        context, *others = map(self._globals.get_global_attribute, _THREADS_OWN)
+        return (copy.copy(context), *others)
 
     @contextlib.contextmanager
     def entered(self, state):
-        before = [self._globals.get_global_attribute(name) for name in (_CONTEXT, _AUTOCAST)]
+        before = list(map(self._globals.get_global_attribute, _THREADS_OWN))
         self._set(state)
         try:
             yield
@@ -129,12 +132,13 @@ class Keras3(base.Family):
             self._set(before)
 
     def _set(self, values):
-        for name, value in zip((_CONTEXT, _AUTOCAST), values):
-            self._globals.set_global_attribute(name, value)
+        for name, value in zip(_THREADS_OWN, values):
+            if value is not None or name in (_CONTEXT, _AUTOCAST):
+                self._globals.set_global_attribute(name, value)
 
     def call_key(self, state):
         """List what a call depends on beside its arguments and layers: the context's words, the cast."""
-        context, autocast = state
+        context, autocast = state[:2]
         words = {k: v for k, v in vars(context).items() if k != "entry_layer"} if context else {}
         return [words, getattr(autocast, "dtype", None)]
 

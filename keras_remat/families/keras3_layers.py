@@ -38,9 +38,7 @@ def make_classes(family, runtime):
             kwargs.setdefault("dtype", layer.dtype_policy)
             super().__init__(layer, name=name or wrapping.wrapper_name(layer), **kwargs)
             self.policy = policy
-            self.supports_masking = True
-            self._convert_input_args = False
-            self._allow_non_tensor_positional_args = True
+            _take_inputs_like(self, layer)
             self.built = layer.built
 
         def _maybe_build(self, call_spec):
@@ -90,6 +88,11 @@ def make_classes(family, runtime):
             self.layer.build_from_config(config)
             self.built = self.layer.built
 
+        def __reduce__(self):
+            make, *rest = super().__reduce__()
+            # A class that is made for one wrapped class has no place from which pickle could import it.
+            return (getattr(layer_class, "_unpickle_model", make), *rest)
+
         def _obj_type(self):
             return self.layer._obj_type()
 
@@ -108,13 +111,16 @@ def make_classes(family, runtime):
             layers = wrapping.check_layers(family, layers, "RecomputeSequential")
             wrapping.check_policy(policy)
             wrapping.check_segments(segments)
+            kwargs.setdefault("dtype", layers[0].dtype_policy)
             super().__init__(name=name, **kwargs)
             self.layers = layers
             self.segments = segments
             self.policy = policy
-            self.supports_masking = True
-            self._convert_input_args = False
+            _take_inputs_like(self, layers[0])
             self._sizes = None
+
+        def quantized_call(self, *args, **kwargs):
+            return self.call(*args, **kwargs)
 
         def _set_mask_metadata(self, inputs, outputs, previous_mask):
             """Set no mask: the layers set, or destroy, those of their outputs when they are called."""
@@ -164,6 +170,14 @@ def make_classes(family, runtime):
         cls.__module__, cls.__qualname__ = "keras_remat.layers", cls.__name__
         registry.replace(holder, cls)
     return Recompute, RecomputeSequential
+
+
+def _take_inputs_like(wrapper, layer):
+    """Let a wrapper convert and cast its inputs as `layer` does, and leave masks to it."""
+    wrapper.supports_masking = True
+    wrapper.autocast = layer.autocast
+    wrapper._convert_input_args = layer._convert_input_args
+    wrapper._allow_non_tensor_positional_args = layer._allow_non_tensor_positional_args
 
 
 _NAMED = {}

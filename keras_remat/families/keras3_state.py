@@ -7,9 +7,11 @@ value that they had when they were first read.
 
 import contextlib
 import functools
+import weakref
 
 from keras_remat.errors import RecomputeMismatchError
 from keras_remat.families import base
+from keras_remat.replay.marks import unconverted
 
 
 def make_scope_class(family):
@@ -50,7 +52,26 @@ def make_scope_class(family):
             return self.entries[key].value
 
     _create_outside(family, Scope)
+    if not family.backend.VARIABLES_ARE_INPUTS:
+        _keep_what_is_written(family)
     return Scope
+
+
+_LIVE = {}  # by the id of a variable: its entries in blocks whose gradient may yet be taken
+
+
+def _keep_what_is_written(family):
+    """Let blocks keep a copy of the value that they read before somebody writes the variable in place."""
+    variable_class = family.module("backend").Variable
+    write = variable_class._direct_assign
+
+    @functools.wraps(write)
+    def _direct_assign(self, value):
+        for entry in _LIVE.pop(id(self), ()):
+            entry.keep()
+        return write(self, value)
+
+    variable_class._direct_assign = _direct_assign
 
 
 def _create_outside(family, scope_class):
@@ -71,7 +92,7 @@ def _create_outside(family, scope_class):
         with family.scope_opened(scope.callers):
             return create(self, *args, **kwargs)
 
-    variable_class.__init__ = __init__
+    variable_class.__init__ = unconverted(__init__)
 
 
 def _present_value(scope, variable):
@@ -85,6 +106,8 @@ class _Entry:
     def __init__(self, backend, variable, value):
         self.backend, self.variable, self.value = backend, variable, value
         self.version = backend.version(value)
+        if self.version is not None:
+            _LIVE.setdefault(id(variable), weakref.WeakSet()).add(self)
 
     def keep(self):
         """Copy the value, before the variable is written in place."""
@@ -161,6 +184,4 @@ class HeldState(base.State):
         for layer in owners:
             layer.add_loss(next(results))
         for variable in variables:
-            if id(variable) in self.entries:
-                self.entries[id(variable)].keep()
             variable.assign(next(results))
