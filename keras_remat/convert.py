@@ -31,8 +31,8 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
     https://arxiv.org/abs/1604.06174.
 
     Args:
-      model: a Sequential, functional or subclassed model of standalone Keras 2.3.1, tf.keras or
-        tf_keras. In a subclassed model the blocks are the layers that `match` chooses; without it,
+      model: a Sequential, functional or subclassed model of Keras 3, standalone Keras 2.3.1, tf.keras
+        or tf_keras. In a subclassed model the blocks are the layers that `match` chooses; without it,
         the lists of like layers that the model holds (`self.blocks = [...]`).
       strategy: "auto" (segments with the least estimated peak), "sqrt" (about the square root of
         the number of layers), "every" (each layer by itself), or a number of segments.

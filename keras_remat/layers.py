@@ -36,7 +36,7 @@ class Recompute(metaclass=_Facade):
     https://arxiv.org/abs/1604.06174.
 
     Args:
-      layer: a layer or model of standalone Keras 2.3.1, tf.keras or tf_keras.
+      layer: a layer or model of Keras 3, standalone Keras 2.3.1, tf.keras or tf_keras.
       policy: None, to recompute all of the layer.
       name: str; by default the layer's own name, so that weight files match by name.
 
