@@ -86,6 +86,7 @@ class Target(NamedTuple):
             "compiled HDF5 files": not self.is_keras3,  # which makes optimizers of no variables
             "casts": self.is_keras3 or self.version >= (2, 2),
             "keras 3": self.is_keras3,
+            "second runs of Python": self.framework_name != "jax",
             "keras 2": not self.is_keras3,
             "quantized layers": self.is_keras3 and self.version >= (3, 4),
             "global seed": self.framework_name != "jax",  # Keras refuses it in traces

@@ -13,63 +13,67 @@ X = floats(4, 6)
 COUNT = ("loop", "function", "graph", "fit", "fit-eager")
 
 
-def make_with_loss(keras, tf):
+def make_with_loss(keras, ops):
+    takes_inputs = len(inspect.signature(keras.layers.Layer.add_loss).parameters) > 2
+    options = (lambda x: {"inputs": x}) if takes_inputs else (lambda x: {})
+
     def call(self, inputs):
-        outputs = tf.matmul(inputs, self.kernel)
-        self.add_loss(0.1 * tf.reduce_mean(tf.square(outputs)), inputs=inputs)
+        outputs = ops.matmul(inputs, self.kernel)
+        self.add_loss(0.1 * ops.mean(ops.square(outputs)), **options(inputs))
         return outputs
 
     return make_layer(keras, call)
 
 
-def make_with_metric(keras, tf):
+def make_with_metric(keras, ops):
     arguments = inspect.signature(keras.layers.Layer.add_metric).parameters
     options = {"aggregation": "mean"} if "aggregation" in arguments else {}
 
     def call(self, inputs):
-        outputs = tf.matmul(inputs, self.kernel)
-        self.add_metric(tf.reduce_mean(outputs), name="seen", **options)
+        outputs = ops.matmul(inputs, self.kernel)
+        self.add_metric(ops.mean(outputs), name="seen", **options)
         return outputs
 
     return make_layer(keras, call)
 
 
-def make_with_update(keras, tf):
+def make_with_update(keras, ops):
     def call(self, inputs):
-        self.add_update(keras.backend.update_add(self.count, tf.reduce_sum(inputs)))
-        return tf.matmul(inputs, self.kernel)
+        self.add_update(keras.backend.update_add(self.count, ops.sum(inputs)))
+        return ops.matmul(inputs, self.kernel)
 
     layer = make_layer(keras, call)
     layer.count = layer.add_weight(name="count", shape=(), initializer="zeros", trainable=False)
     return layer
 
 
-def make_regularized(keras, tf):
+def make_regularized(keras, ops):
     l2 = keras.regularizers.l2(0.1)
     return keras.layers.Dense(6, kernel_regularizer=l2, activity_regularizer=l2)
 
 
 @pytest.mark.modes(*COUNT)
 @pytest.mark.parametrize("make", [make_with_loss, make_regularized])
-def test_loss(make, prove, keras, tf):
-    prove(lambda: make(keras, tf), X)
+def test_loss(make, prove, keras, ops):
+    prove(lambda: make(keras, ops), X)
 
 
+@pytest.mark.needs("keras 2")
 @pytest.mark.modes(*COUNT)
-def test_update(prove, keras, tf):
-    prove(lambda: make_with_update(keras, tf), X)
+def test_update(prove, keras, ops):
+    prove(lambda: make_with_update(keras, ops), X)
 
 
 @pytest.mark.modes("loop", "function", "graph")
 @pytest.mark.parametrize("make", [make_with_loss, make_regularized])
-def test_loss_in_nested_wrappers(make, prove, keras, tf):
+def test_loss_in_nested_wrappers(make, prove, keras, ops):
     def make_block(inner):
         block = make_layer(keras, lambda self, inputs: self.inner(inputs), size=None)
         block.inner = inner
         return block
 
     prove(
-        lambda: make(keras, tf),
+        lambda: make(keras, ops),
         X,
         wrap=lambda layer: Recompute(make_block(Recompute(layer))),
         plain=make_block,
@@ -79,25 +83,26 @@ def test_loss_in_nested_wrappers(make, prove, keras, tf):
 
 @pytest.mark.modes("loop", "function", "graph")
 @pytest.mark.parametrize("make", [make_with_loss, make_regularized])
-def test_loss_of_a_shared_block(make, prove, keras, tf):
-    prove(lambda: make(keras, tf), X, call=lambda block, x: block(block(x)))
+def test_loss_of_a_shared_block(make, prove, keras, ops):
+    prove(lambda: make(keras, ops), X, call=lambda block, x: block(block(x)))
 
 
 @pytest.mark.modes("loop", "function")
-def test_loss_of_a_block_whose_output_is_not_used(prove, keras, tf):
+def test_loss_of_a_block_whose_output_is_not_used(prove, keras, ops):
     def call(layer, x):
         layer(x)
         return x
 
-    prove(lambda: make_with_loss(keras, tf), X, call=call, subclass=True, less=False)
+    prove(lambda: make_with_loss(keras, ops), X, call=call, subclass=True, less=False)
 
 
+@pytest.mark.needs("keras 2")
 @pytest.mark.modes("fit", "fit-eager")
-def test_metric(mode, target, keras, tf):
+def test_metric(mode, target, keras, ops):
     histories = []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
-        layer = make_with_metric(keras, tf)
+        layer = make_with_metric(keras, ops)
         model = keras.Sequential([keras.layers.Activation("linear", input_shape=(6,)), wrap(layer)])
         set_weights(model)
         options = {"run_eagerly": True} if mode == "fit-eager" else {}
@@ -108,10 +113,10 @@ def test_metric(mode, target, keras, tf):
 
 
 @pytest.mark.modes("loop")
-def test_losses_are_listed_once(mode, keras, tf):
-    model = keras.Sequential([Recompute(make_regularized(keras, tf))])
+def test_losses_are_listed_once(mode, keras, ops, tf):
+    model = keras.Sequential([Recompute(make_regularized(keras, ops))])
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(model(X, training=True))
+        loss = ops.sum(model(X, training=True))
         losses = [float(one) for one in model.losses]
         loss += sum(model.losses)
     tape.gradient(loss, model.trainable_weights)
@@ -119,12 +124,12 @@ def test_losses_are_listed_once(mode, keras, tf):
     assert [float(one) for one in model.losses] == losses
 
 
-def test_losses_of_a_symbolic_model(target, keras, tf):
+def test_losses_of_a_symbolic_model(target, keras, ops):
     counts = []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
         inputs = keras.Input((6,))
-        outputs = wrap(make_regularized(keras, tf))(wrap(make_with_loss(keras, tf))(inputs))
+        outputs = wrap(make_regularized(keras, ops))(wrap(make_with_loss(keras, ops))(inputs))
         model = keras.models.Model(inputs, outputs)
         counts.append((len(model.losses), len(model.weights), len(model.trainable_weights)))
     assert counts[0] == counts[1]

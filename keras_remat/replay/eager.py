@@ -141,9 +141,7 @@ class _Block:
     def _refuse_variable(self, make, **kwargs):
         raise RecomputeMismatchError(
             "A layer in a recomputed block must make its weights in its first run. Received: block {!r} made "
-            "a weight of shape {} in the second run. Make it in `build`.".format(
-                self.name, kwargs.get("shape")
-            )
+            "{!r} in the second run. Make it in `build`.".format(self.name, kwargs.get("name"))
         )
 
     def _check_outputs(self, outputs):
