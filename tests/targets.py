@@ -240,11 +240,13 @@ def _control_flow_is_functions(tf):
 
 def best_name():
     """The newest Keras that the environment has, on TensorFlow if it has that."""
+    if importlib.util.find_spec("tf_keras"):
+        return "tf_keras"
     if importlib.util.find_spec("tensorflow") is None:
         return "keras3-jax" if importlib.util.find_spec("jax") else "keras3-torch"
     if importlib.util.find_spec("keras") and not importlib.util.find_spec("keras.engine"):
         return "keras3-tensorflow"
-    return "tf_keras" if importlib.util.find_spec("tf_keras") else "tf.keras"
+    return "tf.keras"
 
 
 def current():
