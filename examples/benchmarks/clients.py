@@ -50,14 +50,19 @@ def main():
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three of the models")
-    parser.add_argument("--backend", nargs="+", choices=FRAMEWORKS, help="by default all installed ones")
+    parser.add_argument(
+        "--backend", nargs="*", metavar="NAME", help=f"of {', '.join(FRAMEWORKS)}; default all"
+    )
     parser.add_argument("--only", nargs="+", default=[], metavar="MODEL", help="names, as in the table")
     parser.add_argument("--float32", action="store_true", help="do not step again in float64")
     parser.add_argument("--json", type=Path, metavar="FILE", help="add to the results in this file")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
     parser.add_argument("--child", choices=FRAMEWORKS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    options.backend = options.backend or [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
+    if options.backend is None:
+        options.backend = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
+    if not set(options.backend) <= set(FRAMEWORKS):
+        parser.error(f"--backend takes {', '.join(FRAMEWORKS)}: {', '.join(options.backend)}")
     return options
 
 
@@ -223,7 +228,7 @@ def as_table(results):
         f"| model | parameters | {' | '.join(heads)} |",
         f"| --- | ---: | {' | '.join(['---: | ---:'] * len(backends))} |",
     ]
-    for model, row in rows.items():
+    for model, row in sorted(rows.items(), key=lambda item: ("keras-hub" in item[0], item[0])):
         parameters = max(result.get("parameters", 0) for result in row.values())
         cells = [cell for name in backends for cell in cells_of(row.get(name))]
         lines.append(f"| {model} | {parameters / 1e6:.1f} M | {' | '.join(cells)} |")
