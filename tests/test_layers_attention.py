@@ -38,7 +38,10 @@ def test_multi_head(dropout, prove, L):
     def call(layer, x, y):
         return layer(x, y)
 
-    prove(lambda: L.MultiHeadAttention(2, 3, dropout=dropout, use_bias=False), QUERY, VALUE, call=call, subclass=True)
+    def make():
+        return L.MultiHeadAttention(2, 3, dropout=dropout, use_bias=False)
+
+    prove(make, QUERY, VALUE, call=call, subclass=True)
 
 
 @pytest.mark.needs("MultiHeadAttention")

@@ -27,7 +27,7 @@ _IGNORED |= {"_inbound_nodes", "_outbound_nodes"}
 _CONSTANTS = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, type)
 _OTHERS = ("keras.", "jax.", "jaxlib.", "numpy.", "builtins", "keras_remat.")
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"}
-# Of these the object itself counts: functions that are not Python, modules, arrays of JAX, methods of classes.
+# Of these the object itself counts: functions that are not Python, modules, arrays, methods of classes.
 _OPAQUE = (
     types.ModuleType,
     types.BuiltinFunctionType,
