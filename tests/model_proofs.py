@@ -59,8 +59,19 @@ def train(target, mode, make, x, convert=None, count=2):
             kept = target.kept_in_the_end(runs, kept)
         result = Result(taken, get_weights(model), trainer.predict(x))
         if not target.traces(mode):
-            return Trained(result, kept, *_count_eager(runs), None)
+            blocks = trainer.blocks(x, y) if mode == "function" else None
+            return Trained(result, kept, *_count_eager(runs), blocks)
         return Trained(result, *_look_into_graph(_forward_marks(target, model, runs)))
+
+
+def count_again(runs):
+    """How often marks ran again; where nobody tells a run that it is the second, how often they ran."""
+    if not hasattr(runs[-1], "again"):
+        return len(runs)
+    graph = runs[-1].graph
+    if graph is None:
+        return sum(run.again for run in runs)
+    return sum(op.type == MARK and bool(COPY.match(op.name)) for op in graph.get_operations())
 
 
 def _count_eager(runs):
@@ -101,7 +112,7 @@ def prove_model(target, mode, make, x, convert, again=None, unread=0, exact=Fals
     """
     plain = _train_plainly(target, mode, make, x)
     converted = train(target, mode, make_other or make, x, convert)
-    if exact:
+    if exact and target.tolerance(mode) <= 1e-6:
         assert_same_results(plain.result, converted.result, target.tolerance(mode))
     else:
         _assert_close(plain.result, converted.result, max(target.tolerance(mode), 1e-6))

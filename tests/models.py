@@ -19,7 +19,7 @@ class Kit:
     """The layers and models of a Keras; if `marked`, each layer notes its runs."""
 
     def __init__(self, target, marked=False):
-        self.target, self.keras, self.tf = target, target.keras, target.tf
+        self.target, self.keras, self.ops = target, target.keras, target.ops
         self.Model, self.Sequential = target.keras.models.Model, target.keras.models.Sequential
         self.is_marked = marked
         self._lists = []
@@ -224,7 +224,7 @@ def make_operators(kit):
     inputs = kit.Input((6,))
     x = kit.Dense(5, activation="tanh")(inputs)
     y = 2.0 * x + kit.Dense(5)(x)
-    y = kit.tf.concat([y, -x], axis=-1)[:, 2:]
+    y = kit.ops.concatenate([y, -x], axis=-1)[:, 2:]
     return kit.Model(inputs, kit.Dense(2)(y * y))
 
 

@@ -102,6 +102,21 @@ class Loop:
             weight.assign(weight.value - steps.RATE * grad)
         return steps.Step(float(loss), [np.array(g) for g in grads])
 
+    def blocks(self, x, y):
+        """How many blocks a step computes again."""
+        weights, state = self.model.trainable_variables, self.model.non_trainable_variables
+        values = [w.value for w in weights], [s.value for s in state]
+        step = jax.make_jaxpr(self.step)(*values, [tensor(part) for part in x], tensor(y))
+        return sum(eqn.params.get("differentiated", False) for eqn in _equations(step.jaxpr))
+
     def predict(self, x):
         x = [tensor(part) for part in x]
         return np.array(self.model(x if len(x) > 1 else x[0], training=False))
+
+
+def _equations(jaxpr):
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jax.tree_util.tree_leaves(list(eqn.params.values())):
+            if hasattr(inner, "eqns"):
+                yield from _equations(getattr(inner, "jaxpr", inner))
