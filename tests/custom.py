@@ -16,3 +16,14 @@ def make_layer(keras, call, size=6, **weights):
 
     Custom.call = call
     return Custom()
+
+
+def make_random_layer(target, call, seed=3, **options):
+    """The same with a method `uniform(shape)`, which draws random numbers as layers of this Keras do."""
+    layer = make_layer(target.keras, call, **options)
+    if target.is_keras3:
+        layer.generator = target.keras.random.SeedGenerator(seed)
+        layer.uniform = lambda shape: target.keras.random.uniform(shape, seed=layer.generator)
+    else:
+        layer.uniform = lambda shape: target.tf.random.uniform(shape, seed=seed)
+    return layer

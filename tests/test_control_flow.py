@@ -1,7 +1,7 @@
-"""Blocks with conditions, loops and functions of TensorFlow, with random numbers inside them."""
+"""Blocks with conditions, loops and functions in them, with random numbers inside them."""
 
 import pytest
-from custom import make_layer
+from custom import make_layer, make_random_layer
 from proofs import floats
 
 from keras_remat import Recompute, RematError
@@ -50,18 +50,20 @@ def test_loop_without_randomness(prove, keras, tf):
 @pytest.mark.modes("function")
 @pytest.mark.parametrize("write", ["slice", "scatter_nd_add"])
 def test_write_after_read_in_a_loop(write, mode, keras, tf):
-    def call(self, inputs):
-        for _ in tf.range(3):
-            inputs = inputs * (1.0 + self.state[0])
-            if write == "slice":
-                self.state[0:1].assign([1.0])
-            else:
-                self.state.scatter_nd_add([[0]], [1.0])
-        return inputs
+    state = tf.Variable([0.0], trainable=False)
 
-    layer = make_layer(keras, call, size=None)
-    layer.state = layer.add_weight(name="state", shape=(1,), initializer="zeros", trainable=False)
-    block = Recompute(layer)
+    def body(i, hidden):
+        hidden = hidden * (1.0 + state[0])
+        if write == "slice":
+            state[0:1].assign([1.0])
+        else:
+            state.scatter_nd_add([[0]], [1.0])
+        return i + 1, hidden
+
+    def call(self, inputs):
+        return tf.while_loop(lambda i, hidden: i < 3, body, [tf.constant(0), inputs])[1]
+
+    block = Recompute(make_layer(keras, call, size=None))
     with pytest.raises(RematError, match="reads in tf.while_loop"):
         tf.function(lambda x: block(x, training=True))(tf.constant(X))
 
@@ -166,7 +168,8 @@ def test_function_inside(prove, keras, tf):
         return tf.tanh(tf.matmul(noise(tf, tensor, 3), kernel))
 
     def call(self, inputs):
-        return inner(inner(inputs, self.kernel), self.kernel)
+        kernel = tf.convert_to_tensor(self.kernel)  # variables of Keras 3 are no arguments of a function
+        return inner(inner(inputs, kernel), kernel)
 
     prove(lambda: make_layer(keras, call), X, predict=False)
 
@@ -199,3 +202,57 @@ def test_random_numbers(kind, prove, keras, tf):
         return tf.tanh(tf.matmul(inputs, self.kernel)) * KINDS[kind](tf, [4, 6])
 
     prove(lambda: make_layer(keras, call), X, predict=False)
+
+
+def test_draws_in_a_loop_of_python(prove, target, ops):
+    def call(self, inputs):
+        for _ in range(3):
+            inputs = ops.tanh(ops.matmul(inputs, self.kernel)) * self.uniform([6])
+        return inputs
+
+    prove(lambda: make_random_layer(target, call), X, predict=False)
+
+
+CONSTRUCTS = {
+    "cond": lambda ops, x: ops.cond(ops.sum(x) > 0.0, lambda: ops.tanh(x), lambda: x * ops.sigmoid(x)),
+    "scan": lambda ops, x: ops.scan(lambda h, row: (ops.tanh(h + row), h * row), x[0], x)[1],
+    "fori_loop": lambda ops, x: ops.fori_loop(0, 3, lambda i, h: ops.tanh(h * 2.0), x),
+    "vectorized_map": lambda ops, x: ops.vectorized_map(lambda row: ops.tanh(row) * ops.sum(row), x),
+}
+
+
+@pytest.mark.needs("keras 3")
+@pytest.mark.parametrize("kind", CONSTRUCTS)
+def test_control_flow_of_keras(kind, prove, keras, ops):
+    def call(self, inputs):
+        return CONSTRUCTS[kind](ops, ops.matmul(inputs, self.kernel))
+
+    prove(lambda: make_layer(keras, call), X, batch=len(X))
+
+
+DRAWS = {
+    "normal": lambda random, x, seed: random.normal((4, 6), seed=seed),
+    "truncated_normal": lambda random, x, seed: random.truncated_normal((4, 6), seed=seed),
+    "randint": lambda random, x, seed: random.randint((4, 6), 1, 9, seed=seed),
+    "gamma": lambda random, x, seed: random.gamma((4, 6), 2.0, seed=seed),
+    "beta": lambda random, x, seed: random.beta((4, 6), 2.0, 3.0, seed=seed),
+    "binomial": lambda random, x, seed: random.binomial((4, 6), 5.0, 0.4, seed=seed),
+    "categorical": lambda random, x, seed: random.categorical(x, 6, seed=seed),
+    "shuffle": lambda random, x, seed: random.shuffle(x, seed=seed),
+    "dropout": lambda random, x, seed: random.dropout(x, 0.5, seed=seed),
+}
+
+
+@pytest.mark.needs("keras 3")
+@pytest.mark.parametrize("kind", DRAWS)
+def test_random_numbers_of_keras(kind, prove, keras, ops):
+    def call(self, inputs):
+        drawn = DRAWS[kind](keras.random, ops.matmul(inputs, self.kernel), self.generator)
+        return ops.tanh(inputs) * ops.cast(drawn, "float32")
+
+    def make():
+        layer = make_layer(keras, call)
+        layer.generator = keras.random.SeedGenerator(3)
+        return layer
+
+    prove(make, X, batch=len(X), predict=False)
