@@ -35,9 +35,9 @@ def test_keeps_less(prove, L):
 
 # XLA's random numbers are new ones in every run.
 @pytest.mark.modes("loop", "function", "fit", "fit-eager", "graph")
-def test_same_masks(prove, keras, tf):
+def test_same_masks(prove, keras, ops):
     def call(self, inputs, training=None):
-        return self.dropout(tf.matmul(inputs, self.kernel), training=training)
+        return self.dropout(ops.matmul(inputs, self.kernel), training=training)
 
     def make():
         layer = make_layer(keras, call)
@@ -53,10 +53,10 @@ def test_same_statistics(prove, L):
 
 # In graphs no variable is read a second time, so there is no state to forget.
 @pytest.mark.modes("loop", "fit-eager")
-def test_same_state_eagerly(prove, keras, tf):
+def test_same_state_eagerly(prove, keras, ops):
     def call(self, inputs):
         self.count.assign_add(1.0)
-        return tf.matmul(inputs, self.kernel) * self.count
+        return ops.matmul(inputs, self.kernel) * self.count
 
     def make():
         layer = make_layer(keras, call)

@@ -4,11 +4,12 @@ import threading
 
 import numpy as np
 import pytest
+import steps
 from proofs import assert_same, floats, get_weights, set_weights
 
 from keras_remat import Recompute, is_recomputing, recompute_enabled
 
-X = floats(8, 6)
+X, Y = floats(8, 6), floats(8, 2, seed=1)
 
 
 def make_model(keras, L):
@@ -20,13 +21,8 @@ def make_model(keras, L):
     return model
 
 
-def train(tf, model, steps=20):
-    x = tf.constant(X)
-    for _ in range(steps):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(x, training=True) ** 2)
-        for weight, grad in zip(model.trainable_weights, tape.gradient(loss, model.trainable_weights)):
-            weight.assign_sub(0.1 * grad)
+def train(target, model, count=20):
+    steps.trainer(target, "loop", model).train([X], Y, count)
     return get_weights(model)
 
 
@@ -51,33 +47,30 @@ def run_at_once(*functions):
 
 
 @pytest.mark.modes("loop")
-def test_two_models(mode, keras, L, tf):
-    alone = train(tf, make_model(keras, L))
+def test_two_models(mode, target, keras, L):
+    alone = train(target, make_model(keras, L))
     models = [make_model(keras, L), make_model(keras, L)]
-    for weights in run_at_once(*(lambda m=m: train(tf, m) for m in models)):
+    for weights in run_at_once(*(lambda m=m: train(target, m) for m in models)):
         for pair in zip(alone, weights):
             assert_same("weight", *pair)
 
 
 @pytest.mark.modes("loop")
-def test_one_model_that_only_reads(mode, keras, L, tf):
-    layer = Recompute(L.Dense(6, activation="tanh"))
+def test_one_model_that_only_reads(mode, target, keras, L):
+    layer = Recompute(L.Dense(2, activation="tanh"))
     layer.build((None, 6))
-    x = tf.constant(X)
+    set_weights(layer)
+    layer.layer.trainable = False  # a step would write the weights
 
     def grads():
-        found = []
-        for _ in range(20):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(layer(x) ** 2)
-            found.append([g.numpy() for g in tape.gradient(loss, layer.trainable_weights)])
-        return found
+        model = keras.Sequential([keras.Input((6,)), layer])
+        taken = steps.trainer(target, mode, model).train([X], Y, 20)
+        return np.concatenate([step.grads[0] for step in taken])
 
     alone = grads()
+    assert alone.any()
     for found in run_at_once(grads, grads, grads):
-        np.testing.assert_array_equal(
-            np.concatenate([g[0] for g in alone]), np.concatenate([g[0] for g in found])
-        )
+        np.testing.assert_array_equal(alone, found)
 
 
 @pytest.mark.modes("loop")
@@ -90,6 +83,23 @@ def test_gradient_on_another_thread(mode, keras, L, tf):
         return [g.numpy() for g in tape.gradient(loss, model.trainable_weights)]
 
     here, (there,) = grads(), run_at_once(grads)
+    for pair in zip(here, there):
+        assert_same("gradient", *pair)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.modes("loop")
+def test_backward_on_another_thread(mode, target, keras, L):
+    model = make_model(keras, L)
+    loss = (model(target.tensor(X), training=True) ** 2).mean()
+
+    def grads():
+        model.zero_grad()
+        loss.backward(retain_graph=True)
+        return [w.value.grad.numpy().copy() for w in model.trainable_weights]
+
+    here, (there,) = grads(), run_at_once(grads)
+    assert any(g.any() for g in here)
     for pair in zip(here, there):
         assert_same("gradient", *pair)
 
