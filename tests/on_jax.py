@@ -62,6 +62,27 @@ def program(function, weights, x, differentiated):
     return jax.jit(jax.grad(function) if differentiated else function).lower(weights, x).as_text()
 
 
+def is_recomputed(function):
+    """True if a gradient of `function` runs it again."""
+    traced = jax.make_jaxpr(jax.grad(lambda x: function(x).sum()))(np.ones((2, 3), "float32"))
+    return _count_blocks(traced) > 0
+
+
+def differentiate(function, arrays, mode):
+    """Outputs of `function(*tensors)`, and gradients of the sum of their squares."""
+
+    def run(floats, others):
+        found = function(*map(lambda one, other: other if one is None else one, floats, others))
+        outputs = [t for t in jax.tree_util.tree_leaves(found) if isinstance(t, jax.Array)]
+        return sum((t * t).sum() for t in outputs if steps.is_float(t)), outputs
+
+    floats = [tensor(a) if steps.is_float(a) else None for a in arrays]
+    others = [None if steps.is_float(a) else tensor(a) for a in arrays]
+    run = jax.grad(run, has_aux=True)
+    grads, outputs = (jax.jit(run) if mode == "function" else run)(floats, others)
+    return [np.array(r) for r in (*outputs, *(g for g in grads if g is not None))]
+
+
 class Loop:
     """A gradient of `stateless_call`, eager."""
 
@@ -106,12 +127,15 @@ class Loop:
         """How many blocks a step computes again."""
         weights, state = self.model.trainable_variables, self.model.non_trainable_variables
         values = [w.value for w in weights], [s.value for s in state]
-        step = jax.make_jaxpr(self.step)(*values, [tensor(part) for part in x], tensor(y))
-        return sum(eqn.params.get("differentiated", False) for eqn in _equations(step.jaxpr))
+        return _count_blocks(jax.make_jaxpr(self.step)(*values, [tensor(part) for part in x], tensor(y)))
 
     def predict(self, x):
         x = [tensor(part) for part in x]
         return np.array(self.model(x if len(x) > 1 else x[0], training=False))
+
+
+def _count_blocks(traced):
+    return sum(eqn.params.get("differentiated", False) for eqn in _equations(traced.jaxpr))
 
 
 def _equations(jaxpr):

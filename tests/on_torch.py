@@ -70,6 +70,23 @@ def mark(target, layer):
     return runs
 
 
+def is_recomputed(function):
+    """True if a gradient of `function` runs it again: if autograd keeps nothing but its input."""
+    x, saved = torch.ones((2, 3), requires_grad=True), []
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda unused: None):
+        function(x)
+    return all(t is x for t in saved)
+
+
+def differentiate(function, arrays, mode):
+    """Outputs of `function(*tensors)`, and gradients of the sum of their squares."""
+    tensors = [tensor(a).requires_grad_(steps.is_float(a)) for a in arrays]
+    outputs = [t for t in pytree.tree_leaves(function(*tensors)) if isinstance(t, torch.Tensor)]
+    total = sum((t * t).sum() for t in outputs if steps.is_float(t))
+    grads = torch.autograd.grad(total, [t for t in tensors if t.requires_grad], allow_unused=True)
+    return [None if r is None else r.detach().numpy().copy() for r in (*outputs, *grads)]
+
+
 class Loop:
     """A loss, `backward`, and a step by hand."""
 

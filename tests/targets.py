@@ -84,6 +84,7 @@ class Target(NamedTuple):
             "keras files": self.is_keras3 or self.version >= (2, 13),
             "symbolic inputs": not self.is_symbolic and (self.is_keras3 or self.version >= (2, 4)),
             "compiled HDF5 files": not self.is_keras3,  # which makes optimizers of no variables
+            "told runs": self.framework_name != "jax",  # a block's second run is Python that is told so
             "casts": self.is_keras3 or self.version >= (2, 2),
             "keras 3": self.is_keras3,
             "second runs of Python": self.framework_name != "jax",
@@ -153,6 +154,12 @@ class Target(NamedTuple):
     def name_of(self, variable):
         """A name that tells a variable from others of its model."""
         return getattr(variable, "path", variable.name)
+
+    def in_train_phase(self, one, other, training):
+        """The first in training, the second else: as a symbolic model decides it when it runs."""
+        if self.is_keras3:
+            return one if training else other
+        return self.keras.backend.in_train_phase(one, other, training=training)
 
     def set_value(self, variable, value):
         """Give a variable a value."""
