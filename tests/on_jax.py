@@ -57,6 +57,44 @@ def which_are_kept(runs, residuals):
     return [any(np.array_equal(r, run.value) for r in residuals) for run in runs]
 
 
+class Watch:
+    """Notes the inputs of layers, and tells which of them are residuals."""
+
+    def __init__(self):
+        self.values, self.count = {}, 0
+
+    def __call__(self, layer):
+        original, position = layer.call, self.count
+        self.count += 1
+
+        @functools.wraps(original)
+        def call(inputs, **kwargs):
+            jax.debug.callback(lambda value: self.values.update({position: np.array(value)}), inputs)
+            return original(inputs, **kwargs)
+
+        call.__signature__ = inspect.signature(original)
+        layer.call = call
+        return layer
+
+    def kept(self, target, mode, model, x):
+        """The positions of the layers whose inputs are residuals, "other" for all else but weights."""
+        weights = [w.value for w in model.trainable_variables]
+
+        def run(weights, x):
+            return jax.vjp(lambda w, x: model.stateless_call(w, [], x, training=True)[0], weights, x)
+
+        pull = (jax.jit(run) if mode == "function" else run)(weights, tensor(x))[1]
+        jax.effects_barrier()
+        residuals = {id(r): r for r in jax.tree_util.tree_leaves(pull) if r.shape[:1] == x.shape[:1]}
+        return sorted(map(self._position, residuals.values()), key=str)
+
+    def _position(self, residual):
+        for position, value in self.values.items():
+            if value.shape == residual.shape and np.allclose(value, residual, atol=1e-6):
+                return position
+        return "other"
+
+
 def program(function, weights, x, differentiated):
     """What XLA is given to compile for `function(weights, x)`, or for its gradient."""
     return jax.jit(jax.grad(function) if differentiated else function).lower(weights, x).as_text()
@@ -81,6 +119,35 @@ def differentiate(function, arrays, mode):
     run = jax.grad(run, has_aux=True)
     grads, outputs = (jax.jit(run) if mode == "function" else run)(floats, others)
     return [np.array(r) for r in (*outputs, *(g for g in grads if g is not None))]
+
+
+def penalty(block, x, mode):
+    """The loss with a gradient penalty, and its gradients."""
+    state = [variable.value for variable in block.non_trainable_variables]
+
+    def loss(x, weights):
+        return jax.numpy.sin(block.stateless_call(weights, state, x, training=True)[0]).sum()
+
+    def total(x, weights):
+        value, slope = jax.value_and_grad(loss)(x, weights)
+        return value + (slope * slope).sum()
+
+    step = jax.value_and_grad(total, (0, 1))
+    weights = [variable.value for variable in block.trainable_variables]
+    found = (jax.jit(step) if mode == "function" else step)(tensor(x), weights)
+    return list(map(np.array, jax.tree_util.tree_leaves(found)))
+
+
+def derivatives(function, x, order):
+    """The function's values, and those of its derivatives up to `order`."""
+    found = [function]
+    for _ in range(order):
+        found.append(jax.grad(lambda x, last=found[-1]: last(x).sum()))
+    return [np.array(one(tensor(x))) for one in found]
+
+
+def jacobian(function, x, vectorized):
+    return np.array((jax.jacrev if vectorized else jax.jacfwd)(function)(tensor(x)))
 
 
 class Loop:
@@ -122,6 +189,13 @@ class Loop:
         for weight, grad in zip(weights, grads[len(grads) - len(weights) :]):
             weight.assign(weight.value - steps.RATE * grad)
         return steps.Step(float(loss), [np.array(g) for g in grads])
+
+    def temporary_bytes(self, x, y):
+        """What the compiled step sets aside beside its arguments and results."""
+        weights, state = self.model.trainable_variables, self.model.non_trainable_variables
+        values = [w.value for w in weights], [s.value for s in state]
+        lowered = self._step.lower(*values, [tensor(part) for part in x], tensor(y))
+        return lowered.compile().memory_analysis().temp_size_in_bytes
 
     def blocks(self, x, y):
         """How many blocks a step computes again."""

@@ -70,6 +70,41 @@ def mark(target, layer):
     return runs
 
 
+class Watch:
+    """Notes the inputs of layers, and tells which of them autograd saves."""
+
+    def __init__(self):
+        self.inputs = []
+
+    def __call__(self, layer):
+        original = layer.call
+
+        @functools.wraps(original)
+        def call(inputs, **kwargs):
+            self.inputs.append(inputs)
+            return original(inputs, **kwargs)
+
+        call.__signature__ = inspect.signature(original)
+        layer.call = call
+        return layer
+
+    def kept(self, target, mode, model, x):
+        """The positions of the layers whose inputs are saved, "other" for all else but weights."""
+        del self.inputs[:]
+        saved = {}
+
+        def pack(tensor):
+            saved[tensor.untyped_storage().data_ptr()] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            outputs = model(tensor(x), training=True)
+        positions = {t.untyped_storage().data_ptr(): i for i, t in reversed([*enumerate(self.inputs)])}
+        weights = {w.value.untyped_storage().data_ptr() for w in model.weights}
+        assert outputs.requires_grad
+        return sorted((positions.get(place, "other") for place in set(saved) - weights), key=str)
+
+
 def is_recomputed(function):
     """True if a gradient of `function` runs it again: if autograd keeps nothing but its input."""
     x, saved = torch.ones((2, 3), requires_grad=True), []
@@ -85,6 +120,29 @@ def differentiate(function, arrays, mode):
     total = sum((t * t).sum() for t in outputs if steps.is_float(t))
     grads = torch.autograd.grad(total, [t for t in tensors if t.requires_grad], allow_unused=True)
     return [None if r is None else r.detach().numpy().copy() for r in (*outputs, *grads)]
+
+
+def penalty(block, x, mode):
+    """The loss with a gradient penalty, and its gradients."""
+    x = tensor(x).requires_grad_()
+    loss = torch.sin(block(x, training=True)).sum()
+    (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+    total = loss + (slope * slope).sum()
+    grads = torch.autograd.grad(total, [x, *(w.value for w in block.trainable_variables)])
+    return [result.detach().numpy() for result in (total, *grads)]
+
+
+def derivatives(function, x, order):
+    """The function's values, and those of its derivatives up to `order`."""
+    x = tensor(x).requires_grad_()
+    found = [function(x)]
+    for _ in range(order):
+        found += torch.autograd.grad(found[-1].sum(), x, create_graph=True)
+    return [one.detach().numpy() for one in found]
+
+
+def jacobian(function, x, vectorized):
+    return torch.autograd.functional.jacobian(function, tensor(x), vectorize=vectorized).numpy()
 
 
 class Loop:
