@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from blocks import Prove
-from proofs import assert_same, floats, set_weights
+from proofs import assert_same, floats, get_weights, set_weights
 
 from keras_remat import Recompute
-from keras_remat.backends.tensorflow import recording
 
 pytestmark = pytest.mark.needs("policies")
 
@@ -18,7 +17,7 @@ POLICIES = ("mixed_float16", "mixed_bfloat16")
 def prove(target, mode):
     """As ever, but fusion of casts may round other than op by op outside of eager mode."""
     proof = Prove(target, mode)
-    proof.tolerance = 0.0 if mode in ("loop", "fit-eager") else 2e-2
+    proof.tolerance = 2e-2 if target.tolerance(mode) else 0.0
     return proof
 
 
@@ -51,12 +50,13 @@ def test_policy_of_one_layer(policy, mode, target, prove, keras, L):
     prove(make, X)
 
 
+@pytest.mark.needs("keras 2")
 @pytest.mark.modes("loop", "function")
 def test_loss_scaling(mode, target, keras, L, tf):
     results = []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
-        with target.policy("mixed_float16"), recording():
+        with target.policy("mixed_float16"), target.recording():
             model = keras.Sequential([wrap(L.Dense(6, activation="tanh")), L.Dense(2, dtype="float32")])
             model.build((None, 8, 6))
             set_weights(model)
@@ -85,12 +85,37 @@ def make_step(tf, model, optimizer):
     return step
 
 
+@pytest.mark.needs("keras 3")
+@pytest.mark.modes("fit", "fit-eager")
+@pytest.mark.parametrize("policy", POLICIES)
+def test_loss_scaling_in_fit(policy, mode, target, keras, L):
+    """Scales that change meanwhile, and a step that is left out since its gradients overflow."""
+    results = []
+    for wrap in (lambda layer: layer, Recompute):
+        target.reset()
+        with target.policy(policy), target.recording():
+            layers = [L.Dense(6, activation="tanh"), L.BatchNormalization(), L.Dropout(0.4, seed=3)]
+            block = keras.Sequential(layers)
+            model = keras.Sequential([keras.Input((8, 6)), wrap(block), L.Dense(2, dtype="float32")])
+            set_weights(model)
+            optimizer = keras.mixed_precision.LossScaleOptimizer(
+                target.sgd(), initial_scale=2.0**30, dynamic_growth_steps=2
+            )
+            model.compile(optimizer, "mse", run_eagerly=mode == "fit-eager")
+            y = floats(4, 8, 2, seed=1)
+            losses = model.fit(X, y, epochs=24, shuffle=False, verbose=0).history["loss"]
+        results.append((losses, get_weights(model), float(optimizer.dynamic_scale)))
+    assert 0 < results[0][2] == results[1][2]
+    tolerance = 2e-2 if target.tolerance(mode) else 0.0
+    assert_same("losses", results[0][0], results[1][0], tolerance)
+    for pair in zip(results[0][1], results[1][1]):
+        assert_same("weight", *pair, tolerance=tolerance)
+
+
 def test_wrapper_computes_as_its_layer(target, keras, L):
     with target.policy("mixed_float16"):
         inputs = keras.Input((6,))
         layer = L.Dense(3)
         outputs = Recompute(layer)(inputs)
     assert outputs.dtype == "float16"
-    assert {weight.dtype for weight in layer.weights} == {target.tf.float32} or all(
-        weight.dtype == "float32" for weight in layer.weights
-    )
+    assert all("float32" in str(weight.dtype) for weight in layer.weights)
