@@ -112,12 +112,18 @@ def call(block, args, kwargs):
 def run(block, args, kwargs):
     """Run `block` so that it is computed again for its gradient, and only its inputs are kept."""
     family, backend = block.family, block.family.backend
-    inner = family.all_sublayers(block.layers)
-    functions = [x.function for x in inner if hasattr(x, "function")]  # of Lambda layers
-    functions += [x.call for x in inner if not family.is_own_class(x)]
-    lists = {id(losses) for layer in inner for losses in family.loss_lists(layer)}
-    held = (x for layer in inner for x in vars(layer).values() if id(x) not in lists)
-    backend.check_captured([block.run] + functions, held, block.name)
+    backend.check_captured(block.name, lambda: _held(block))
     call = Pure(block, args, kwargs, functools.partial(_switched, list(_SWITCH.flags)))
     call, results = backend.run(call, lambda: family.variables(block.layers), block.name)
     return call.finish(results)
+
+
+def _held(block):
+    """Return the functions that a block runs, and what its layers hold, losses left out."""
+    family = block.family
+    inner = family.all_sublayers(block.layers)
+    functions = [block.run]
+    functions += [x.function for x in inner if hasattr(x, "function")]  # of Lambda layers
+    functions += [x.call for x in inner if not family.is_own_class(x)]
+    lists = {id(losses) for layer in inner for losses in family.loss_lists(layer)}
+    return functions, [x for layer in inner for x in vars(layer).values() if id(x) not in lists]

@@ -4,6 +4,13 @@ import jax
 from jax._src import core
 
 from keras_remat.backends import jax_calls
+from keras_remat.backends.base import (  # noqa: F401
+    check_captured,
+    convertible,
+    keep_outside,
+    marked,
+    marks,
+)
 from keras_remat.backends.jax_trees import flatten, pack  # noqa: F401
 
 #: Everything that a block reads is an input, so that one trace serves many calls.
@@ -27,23 +34,9 @@ def run(call, variables, name):
     return call, list(results)
 
 
-def check_captured(functions, held, name):
-    """Nothing to check: `jax.checkpoint` follows arrays that a block finds elsewhere."""
-
-
 def is_tensor(value):
     """True for arrays of JAX, traced or not."""
     return isinstance(value, jax.Array)
-
-
-def marks(tensor):
-    """Return nothing: masks are part of a block's state."""
-    return {}
-
-
-def marked(tensor, found):
-    """Return `tensor`."""
-    return tensor
 
 
 def assigned(value, variable):
@@ -58,12 +51,3 @@ def version(value):
 def copied(value):
     """Return `value`: arrays are never written in place."""
     return value
-
-
-def convertible(function):
-    """Return `function`: JAX traces Python as it is."""
-    return function
-
-
-def keep_outside(cls, name):
-    """Nothing to do: a trace notes nothing but what is computed from its inputs."""

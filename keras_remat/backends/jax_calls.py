@@ -6,7 +6,6 @@ arguments that are no arrays, shapes and types of those that are, the context of
 the layers and closures that run. What holds a tracer is traced anew.
 """
 
-import builtins
 import collections
 import functools
 import hashlib
@@ -25,7 +24,8 @@ _NAME = "_keras_remat_traces"
 _IGNORED = {"_losses", "_loss_ids", "_called", "_parent_path", "_tracker"}
 _IGNORED |= {"_inbound_nodes", "_outbound_nodes"}
 _CONSTANTS = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, type)
-_OTHERS = ("keras.", "jax.", "jaxlib.", "numpy.", "builtins", "keras_remat.")
+_JAX = ("jax.", "jaxlib.")
+_OTHERS = ("keras.", *_JAX, "numpy.", "builtins", "keras_remat.")
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"}
 # Of these the object itself counts: functions that are not Python, modules, arrays, methods of classes.
 _OPAQUE = (
@@ -107,7 +107,7 @@ def _key(call, held):
     layers = family.all_sublayers(block.layers)
     found = [digest(block.run), digest(call.leaves), call.spec, tuple(call.places)]
     found += [digest(family.call_key(call.call_state))]
-    found += [digest.layer(layer, family) for layer in layers]
+    found += [digest.layer(layer) for layer in layers]
     found += [tuple(map(id, call.state.variables)), tuple(call.state.masked)]
     held.extend(call.state.variables)
     types_ = [(t.shape, t.dtype, getattr(t, "weak_type", False)) for t in call.tensors]
@@ -117,8 +117,8 @@ def _key(call, held):
 class _Digest:
     """Makes of any value one that is equal if the value is, and can be the key of a dict.
 
-    Plain data counts by its value, functions by their code and closure; of all else only the object itself
-    counts, which is put into the list `held` so that no other one gets its id.
+    Plain data counts by its value, functions by their code and what they find in closures and globals,
+    objects by themselves and their attributes. Those are put into the list `held`: no other gets their id.
     """
 
     def __init__(self, held):
@@ -149,7 +149,7 @@ class _Digest:
             return self._function(value)
         return self._object(value)
 
-    def layer(self, layer, family):
+    def layer(self, layer):
         """Digest what a layer is: its attributes, and the code and attributes of classes of the user's."""
         classes = [cls for cls in type(layer).__mro__ if not cls.__module__.startswith(_OTHERS)]
         own = [(k, self(v)) for cls in classes for k, v in vars(cls).items() if k not in _OF_CLASSES]
@@ -166,18 +166,14 @@ class _Digest:
         if not self._is_new(function) or function.__module__.startswith(_OTHERS[:-1]):
             return id(function)
         cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-        names = {**function.__globals__, **(vars(builtins))}
+        names = function.__globals__
         found = [names[name] for name in code.co_names if name in names]
         return id(code), self([*cells, *found]), self(function.__defaults__), self(function.__kwdefaults__)
 
     def _object(self, value):
         self.held.append(value)
-        kind = type(value).__module__
-        if (
-            isinstance(value, _OPAQUE)
-            or kind.startswith(("jax", "numpy.random._pickle"))
-            or hasattr(value, "_value")
-        ):
+        is_variable = hasattr(value, "_value")
+        if is_variable or isinstance(value, _OPAQUE) or type(value).__module__.startswith(_JAX):
             return id(value)
         if not hasattr(value, "__dict__") or hasattr(type(value), "__slots__"):
             raise _Unknown

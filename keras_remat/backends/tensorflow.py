@@ -34,14 +34,15 @@ def may_differentiate(is_inference):
     return not (is_inference and isinstance(tf.compat.v1.get_default_graph(), func_graph.FuncGraph))
 
 
-def check_captured(functions, held, name):
+def check_captured(name, find):
     """Raise if an eager block finds a tensor elsewhere than in its arguments that has a gradient.
 
-    Such a tensor may be held by one of the block's `functions` (in a closure or global variable) or be
-    among what its layers hold, `held`. In graph mode it is found in the graph.
+    `find()` returns the block's functions, which may hold one in a closure or global variable, and what its
+    layers hold. In graph mode it is found in the graph.
     """
     if not tf.executing_eagerly():
         return
+    functions, held = find()
     values = [value for function in functions for value in captured(function)]
     values += leaves_of(held)
     for value in values:

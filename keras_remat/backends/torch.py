@@ -10,6 +10,13 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
+from keras_remat.backends.base import (  # noqa: F401
+    check_captured,
+    convertible,
+    keep_outside,
+    marked,
+    marks,
+)
 from keras_remat.errors import RecomputeMismatchError, RematError
 from keras_remat.replay import host_random
 
@@ -146,10 +153,6 @@ def _is_close(first, second, dtype):
     return np.allclose(first, second, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
-def check_captured(functions, held, name):
-    """Nothing to check: autograd follows tensors that a block finds elsewhere."""
-
-
 def flatten(structure):
     """List the leaves of nested lists, tuples and dicts; return what packs them as well."""
     return pytree.tree_flatten(structure)
@@ -163,16 +166,6 @@ def pack(spec, leaves):
 def is_tensor(value):
     """True for tensors, parameters included."""
     return isinstance(value, torch.Tensor)
-
-
-def marks(tensor):
-    """Return nothing: masks are part of a block's state."""
-    return {}
-
-
-def marked(tensor, found):
-    """Return `tensor`."""
-    return tensor
 
 
 class _Assigned(torch.autograd.Function):
@@ -201,12 +194,3 @@ def version(value):
 def copied(value):
     """Return a copy of a tensor that is about to be written."""
     return value.detach().clone()
-
-
-def convertible(function):
-    """Return `function`: PyTorch runs Python as it is."""
-    return function
-
-
-def keep_outside(cls, name):
-    """Nothing to do: PyTorch notes nothing of what a block does beside computing."""

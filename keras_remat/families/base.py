@@ -1,9 +1,11 @@
 """The questions that a family of Keras answers."""
 
 import contextlib
+import importlib
 from typing import Any, NamedTuple, Tuple
 
 from keras_remat import backends
+from keras_remat.families import wrapping
 
 
 class Call(NamedTuple):
@@ -62,7 +64,8 @@ NO_STATE = State()
 class Family:
     """One Keras: how its layers are called, and where they put what they make on the side.
 
-    Subclasses answer every method that raises here. `root` is the package that holds the family's
+    Subclasses answer every method that raises here; of the others, conversion is that of Kerases whose models
+    and layers may have a `call` of their own on the instance. `root` is the package that holds the family's
     modules, such as `tf_keras.src`.
     """
 
@@ -71,6 +74,10 @@ class Family:
     def __init__(self, root):
         self.root = root
         self.backend = backends.load(self.backend_name)
+
+    def module(self, name):
+        """Import a module of this Keras."""
+        return importlib.import_module(self.root + "." + name)
 
     #: True if a model would train the weights of a layer once for each wrapper of it.
     has_one_wrapper = False
@@ -121,7 +128,7 @@ class Family:
 
     def like_layers(self, model):
         """List the layers that a subclassed model holds in lists of layers of one class."""
-        raise NotImplementedError
+        return wrapping.like_layers(self, model)
 
     def convert(self, model, segments, runtime):
         """Make `model` run its calls segment by segment, in place."""
@@ -133,19 +140,20 @@ class Family:
 
     def convertible(self, function, layer):
         """Return `function`, a method of `layer` or a function (None), as AutoGraph would call it."""
-        raise NotImplementedError
+        is_own = layer is not None and self.is_own_class(layer)
+        return function if is_own else self.backend.convertible(function)
 
     def convert_layer(self, layer, runtime):
         """Run each call of `layer`, by itself, as a recomputed block."""
-        raise NotImplementedError
+        wrapping.make_block(self, layer, runtime)
 
     def restore(self, layer):
         """Undo `convert` or `convert_layer`, not those of layers inside."""
-        raise NotImplementedError
+        wrapping.restore_call(layer)
 
     def is_converted(self, layer):
         """True if `layer` itself was converted."""
-        raise NotImplementedError
+        return wrapping.is_call_replaced(layer)
 
     def may_differentiate(self):
         """True if a gradient may be asked of what is computed now."""

@@ -31,4 +31,4 @@ class Functions(base.Family):
         return contextlib.nullcontext()
 
     def convertible(self, function, layer):
-        return self.backend.convertible(function)
+        return self.backend.convertible(function)  # whatever object it is a method of

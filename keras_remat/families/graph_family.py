@@ -1,6 +1,6 @@
 """What a family answers about conversion if its Keras builds a graph when a model is made."""
 
-from keras_remat.families import graph_models, graph_parts, wrapping
+from keras_remat.families import graph_models, graph_parts
 
 
 class GraphConversion:
@@ -14,9 +14,6 @@ class GraphConversion:
 
     def convert(self, model, segments, runtime):
         graph_parts.convert(model, segments)
-
-    def convert_layer(self, layer, runtime):
-        wrapping.make_block(self, layer, runtime)
 
     def restore(self, layer):
         graph_parts.restore(layer)

@@ -1,7 +1,6 @@
 """Standalone Keras 2.3.1 on TensorFlow: always in graph mode, one graph for training and prediction."""
 
 import contextlib
-import importlib
 
 from keras_remat.families import base, graph_parts, keras2_layers
 from keras_remat.families.graph_family import GraphConversion
@@ -16,10 +15,6 @@ class Keras2(GraphConversion, base.Family):
     def __init__(self, root):
         super().__init__(root)
         wrap(self.layer_class, "add_weight", outside)
-
-    def module(self, name):
-        """Import a module of this Keras."""
-        return importlib.import_module(self.root + "." + name)
 
     @property
     def layer_class(self):
@@ -65,11 +60,6 @@ class Keras2(GraphConversion, base.Family):
 
     def is_model(self, layer):
         return isinstance(layer, self.module("engine.training").Model)
-
-    def like_layers(self, model):
-        lists = [v for v in vars(model).values() if isinstance(v, (list, tuple)) and len(v) > 1]
-        alike = [v for v in lists if isinstance(v[0], self.layer_class) and len({type(x) for x in v}) == 1]
-        return [layer for values in alike for layer in values]
 
     def tensors_inside(self, model, ops, outputs):
         return graph_parts.marked_tensors(self, model, ops, outputs)

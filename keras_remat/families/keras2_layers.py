@@ -156,9 +156,7 @@ def make_classes(family, runtime):
             return self._masks.get(_ids(inputs))
 
         def compute_output_shape(self, input_shape):
-            for layer in self.layers:
-                input_shape = layer.compute_output_shape(input_shape)
-            return input_shape
+            return wrapping.chain_output_shape(self.layers, input_shape)
 
         @property
         def stateful(self):

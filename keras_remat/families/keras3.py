@@ -6,10 +6,9 @@ elsewhere a block's variables, masks, losses and updates go in and out of it as 
 
 import contextlib
 import copy
-import importlib
 
 from keras_remat.errors import UnsupportedFamilyError
-from keras_remat.families import base, keras3_layers, keras3_models, keras3_state, wrapping
+from keras_remat.families import base, keras3_layers, keras3_models, keras3_state
 
 _BACKENDS = ("tensorflow", "jax", "torch")
 _CONTEXT, _AUTOCAST, _SCOPE = "current_call_ctx", "autocast_scope", "stateless_scope"
@@ -34,10 +33,6 @@ class Keras3(base.Family):
         self.scope_class = keras3_state.make_scope_class(self)
         for name in ("add_weight", "_maybe_build"):
             self.backend.keep_outside(self.layer_class, name)
-
-    def module(self, name):
-        """Import a module of this Keras."""
-        return importlib.import_module(self.root + "." + name)
 
     @property
     def layer_class(self):
@@ -142,31 +137,14 @@ class Keras3(base.Family):
         words = {k: v for k, v in vars(context).items() if k != "entry_layer"} if context else {}
         return [words, getattr(autocast, "dtype", None)]
 
-    def convertible(self, function, layer):
-        return (
-            function if layer is not None and self.is_own_class(layer) else self.backend.convertible(function)
-        )
-
     def calls(self, model):
         return keras3_models.calls(self, model)
 
     def output_keys(self, model):
         return keras3_models.output_keys(self, model)
 
-    def like_layers(self, model):
-        return wrapping.like_layers(self, model)
-
     def convert(self, model, segments, runtime):
         keras3_models.convert(self, model, segments, runtime)
-
-    def convert_layer(self, layer, runtime):
-        wrapping.make_block(self, layer, runtime)
-
-    def restore(self, layer):
-        wrapping.restore_call(layer)
-
-    def is_converted(self, layer):
-        return wrapping.is_call_replaced(layer)
 
     def forget_functions(self, model):
         keras3_models.forget_functions(model)

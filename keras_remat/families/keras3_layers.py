@@ -4,8 +4,6 @@ The wrapper has the inner layer's name, call signature, dtype policy and masks. 
 beside calling it (building, shapes, saving) is handed on, so files match those of the unwrapped layer.
 """
 
-import types
-
 from keras_remat.families import registry, wrapping
 from keras_remat.replay.marks import unconverted
 
@@ -34,7 +32,7 @@ def make_classes(family, runtime):
             wrapping.check_layer(family, layer, "Recompute")
             wrapping.check_policy(policy)
             # Keras reads the signature of `call` when a layer is made, so this comes first.
-            vars(self)["call"] = _recomputed(self, layer, family, runtime)
+            vars(self)["call"] = wrapping.recomputed_call(self, layer, family, runtime)
             kwargs.setdefault("dtype", layer.dtype_policy)
             super().__init__(layer, name=name or wrapping.wrapper_name(layer), **kwargs)
             self.policy = policy
@@ -127,29 +125,16 @@ def make_classes(family, runtime):
 
         @unconverted
         def call(self, inputs, training=None, mask=None):
-            layers = list(self.layers)
             if self._sizes is None and not runtime.is_on(family):  # Keras builds the layers by this call
-                vars(self)["_sizes"], outputs = _run_and_measure(layers, inputs, training, mask)
+                vars(self)["_sizes"], outputs = _run_and_measure(self.layers, inputs, training, mask)
                 return outputs
-            bounds = runtime.cut(self._sizes or [1] * len(layers), self.segments)
-            for start, stop in zip(bounds, bounds[1:]):
-                segment = layers[start:stop]
-
-                def run(x, mask, segment=segment):
-                    return wrapping.run_chain(segment, x, training, mask)
-
-                given = mask if start == 0 else None
-                name = f"{self.name}[{start}:{stop}]"
-                inputs = runtime.call(name, run, segment, family, (inputs, given), {})
-            return inputs
+            return wrapping.run_segments(self, family, runtime, self._sizes, inputs, training, mask)
 
         def compute_output_spec(self, *args, **kwargs):
             return family.module("backend").compute_output_spec(self.call, *args, **kwargs)
 
         def compute_output_shape(self, input_shape):
-            for layer in self.layers:
-                input_shape = layer.compute_output_shape(input_shape)
-            return input_shape
+            return wrapping.chain_output_shape(self.layers, input_shape)
 
         def get_config(self):
             serialize = family.module("saving.serialization_lib").serialize_keras_object
@@ -162,9 +147,7 @@ def make_classes(family, runtime):
 
         @classmethod
         def from_config(cls, config, custom_objects=None):
-            deserialize = family.module("saving.serialization_lib").deserialize_keras_object
-            layers = [deserialize(c, custom_objects=custom_objects) for c in config["layers"]]
-            return cls(**{**config, "layers": layers})
+            return cls(**wrapping.with_layers(family, config, custom_objects))
 
     for cls in (Recompute, RecomputeSequential):
         cls.__module__, cls.__qualname__ = "keras_remat.layers", cls.__name__
@@ -202,12 +185,3 @@ def _run_and_measure(layers, inputs, training, mask):
         mask = None
         sizes.append(wrapping.size_of(getattr(inputs, "shape", ())))
     return sizes, inputs
-
-
-def _recomputed(wrapper, layer, family, runtime):
-    """Make the `call` of a wrapper: the layer, called as a block."""
-
-    def call(self, *args, **kwargs):
-        return runtime.call(self.name, self.layer, (self.layer,), family, args, kwargs)
-
-    return types.MethodType(unconverted(wrapping.as_method(call, layer.call)), wrapper)

@@ -1,6 +1,8 @@
 """Models of Keras 3, converted in place: an instance-level `call` walks the model's own graph by segments."""
 
-from keras_remat.families import wrapping
+import functools
+
+from keras_remat.families import segments, wrapping
 from keras_remat.families.base import Call
 
 
@@ -9,7 +11,8 @@ def calls(family, model):
     if not type(model).call.__module__.startswith(family.root + "."):
         return None
     if _is_chain(family, model):
-        return _chain_calls(family, model)
+        shape = model.input_shape if model._functional else None
+        return segments.chain_calls(family, list(model.layers), shape)
     if not isinstance(model, family.module("models.functional").Functional):
         return None
     depths = sorted(model._nodes_by_depth, reverse=True)
@@ -28,39 +31,30 @@ def output_keys(family, model):
     return [str(id(t)) for t in model.outputs]
 
 
-def _chain_calls(family, model):
-    layers = list(model.layers)
-    shape = model.input_shape if model._functional else None
-    sizes = wrapping.output_sizes(layers, shape) or [1] * len(layers)
-    return [
-        Call(layer, (str(i),), (str(i + 1),), size, size * wrapping.depth(family, layer), layer)
-        for i, (layer, size) in enumerate(zip(layers, sizes))
-    ]
-
-
 def _call_of(family, node):
     size = wrapping.size_of([list(t.shape) for t in node.outputs])
     inputs, outputs = (tuple(str(id(t)) for t in tensors) for tensors in (node.input_tensors, node.outputs))
-    inside = size * wrapping.depth(family, node.operation)
+    inside = size * segments.depth(family, node.operation)
     return Call(node.operation, tuple(dict.fromkeys(inputs)), outputs, size, inside, node)
 
 
-def convert(family, model, segments, runtime):
+def convert(family, model, parts, runtime):
     """Give `model` a call that runs its calls segment by segment."""
     plain = type(model).call
     is_chain = _is_chain(family, model)
-    layers = [call.layer for segment in segments for call in segment.calls]
+    layers = [call.layer for segment in parts for call in segment.calls]
 
     def call(self, inputs, training=None, mask=None, **kwargs):
         # A copy of the model has layers of its own.
-        if self is not model or not segments or not runtime.is_on(family):
+        if self is not model or not parts or not runtime.is_on(family):
             return plain(self, inputs, training=training, mask=mask, **kwargs)
         if is_chain:
-            wrapping.check_chain(model, layers)
+            segments.check_chain(model, layers)
         tensors = _inputs(family, model, inputs, mask)
-        for segment in segments:
-            _run_segment(family, model, segment, tensors, dict(kwargs, training=training), runtime)
-        return _outputs(family, model, tensors, segments)
+        run_call = functools.partial(_run_call, family, context=dict(kwargs, training=training))
+        for segment in parts:
+            segments.run_segment(family, model, segment, tensors, run_call, runtime)
+        return _outputs(family, model, tensors, parts)
 
     wrapping.replace_call(model, call)
 
@@ -68,9 +62,7 @@ def convert(family, model, segments, runtime):
 def _inputs(family, model, inputs, mask):
     """Return the model's inputs by their keys, as Keras would have them: converted, of the right rank."""
     tree = family.module("tree")
-    graph = getattr(
-        model, "_functional", model
-    )  # that of a Sequential, None if it is called on nested inputs
+    graph = getattr(model, "_functional", model)  # of a Sequential; None if its inputs are nested
     flat = graph._standardize_inputs(inputs) if graph is not None else tree.flatten(inputs)
     for tensor, tensor_mask in zip(flat, tree.flatten(mask) if mask is not None else ()):
         if tensor_mask is not None:
@@ -80,35 +72,17 @@ def _inputs(family, model, inputs, mask):
     return {"0": tree.pack_sequence_as(inputs, flat) if graph is None else flat[0]}
 
 
-def _outputs(family, model, tensors, segments):
+def _outputs(family, model, tensors, parts):
     if _is_chain(family, model):
-        return tensors[segments[-1].outputs[0]]
+        return tensors[parts[-1].outputs[0]]
     outputs = [tensors[str(id(t))] for t in model.outputs]
     packed = family.module("tree").pack_sequence_as(model._outputs_struct, outputs)
     return packed[0] if isinstance(packed, (list, tuple)) and len(packed) == 1 else packed
 
 
-def _run_segment(family, model, segment, tensors, context, runtime):
-    def run(*inputs):
-        local = dict(zip(segment.inputs, inputs))
-        for call in segment.calls:
-            _run_call(family, call, local, context)
-        return [local[key] for key in segment.outputs]
-
-    inputs = [tensors[key] for key in segment.inputs]
-    if segment.is_block:
-        layers = [call.layer for call in segment.calls if isinstance(call.layer, family.layer_class)]
-        name = f"{model.name} ({segment.calls[0].layer.name} to {segment.calls[-1].layer.name})"
-        outputs = runtime.call(name, run, layers, family, inputs, {})
-    else:
-        outputs = run(*inputs)
-    tensors.update(zip(segment.outputs, outputs))
-
-
 def _run_call(family, call, tensors, context):
     if call.node is call.layer:  # of a Sequential
-        (key,), (result,) = call.inputs, call.outputs
-        tensors[result] = wrapping.run_chain([call.layer], tensors[key], context["training"], None)
+        segments.run_chain_call(call, tensors, context["training"])
         return
     functional = family.module("models.functional")
     args, kwargs = call.node.arguments.fill_in({int(key): t for key, t in tensors.items()})

@@ -5,8 +5,7 @@ import importlib
 
 import tensorflow as tf
 
-from keras_remat.families import base, tf_keras_layers, tf_keras_models, wrapping
-from keras_remat.replay import autograph
+from keras_remat.families import base, tf_keras_layers, tf_keras_models
 from keras_remat.replay.wrapping import kept, outside, wrap
 
 
@@ -25,10 +24,6 @@ class TFKeras(base.Family):
             wrap(generator, "make_legacy_seed", kept)
         wrap(self.layer_class, "add_weight", outside)
         wrap(self.layer_class, "_maybe_build", outside)
-
-    def module(self, name):
-        """Import a module of this Keras."""
-        return importlib.import_module(self.root + "." + name)
 
     def find_module(self, name):
         """Import a module of this Keras, None if this version has none of that name."""
@@ -63,28 +58,11 @@ class TFKeras(base.Family):
     def output_keys(self, model):
         return tf_keras_models.output_keys(self, model)
 
-    def like_layers(self, model):
-        return wrapping.like_layers(self, model)
-
     def convert(self, model, segments, runtime):
         tf_keras_models.convert(self, model, segments, runtime)
 
-    def convert_layer(self, layer, runtime):
-        wrapping.make_block(self, layer, runtime)
-
-    def restore(self, layer):
-        wrapping.restore_call(layer)
-
-    def is_converted(self, layer):
-        return wrapping.is_call_replaced(layer)
-
     def forget_functions(self, model):
         tf_keras_models.forget_functions(model)
-
-    def convertible(self, function, layer):
-        if tf.executing_eagerly() or layer is not None and self.is_own_class(layer):
-            return function
-        return autograph.converted(function)
 
     def _context(self):
         """Return the object on which Keras notes the present call (a thread's, in 1.14 the module's)."""

@@ -5,8 +5,6 @@ scope; Keras finds the weights and losses by itself. Files match the unwrapped l
 order.
 """
 
-import types
-
 from keras_remat.families import registry, wrapping
 from keras_remat.replay.marks import unconverted
 
@@ -28,7 +26,7 @@ def make_classes(family, runtime):
             wrapping.check_policy(policy)
             wrapping.note_wrapper(family, layer, self)
             # Keras reads the signature of `call` when a layer is made, so this comes first.
-            vars(self)["call"] = _recomputed(self, layer, family, runtime)  # a method: copies have their own
+            vars(self)["call"] = wrapping.recomputed_call(self, layer, family, runtime)
             for attribute in _BUILT_IN:
                 vars(self)[attribute] = getattr(layer, attribute, ())
             super().__init__(layer, name=name or wrapping.wrapper_name(layer), **kwargs)
@@ -82,27 +80,14 @@ def make_classes(family, runtime):
 
         @unconverted
         def call(self, inputs, training=None, mask=None):
-            layers = list(self.layers)
-            bounds = runtime.cut(self._sizes or [1] * len(layers), self.segments)
-            for start, stop in zip(bounds, bounds[1:]):
-                segment = layers[start:stop]
-                given = mask if start == 0 else None
-
-                def run(x, segment=segment, mask=given):
-                    return wrapping.run_chain(segment, x, training, mask)
-
-                name = f"{self.name}[{start}:{stop}]"
-                inputs = runtime.call(name, run, segment, family, (inputs,), {})
-            return inputs
+            return wrapping.run_segments(self, family, runtime, self._sizes, inputs, training, mask)
 
         @property
         def weights(self):
             return wrapping.weights_in_order(self.layers)
 
         def compute_output_shape(self, input_shape):
-            for layer in self.layers:
-                input_shape = layer.compute_output_shape(input_shape)
-            return input_shape
+            return wrapping.chain_output_shape(self.layers, input_shape)
 
         def get_config(self):
             config = super().get_config()
@@ -143,15 +128,6 @@ def _show_metrics(family, cls, inner):
     cls.metrics = property(metrics)
     cls._metrics = property(metrics, lambda self, value: None)
     cls._metrics_tensors = property(tensors, lambda self, value: None)
-
-
-def _recomputed(wrapper, layer, family, runtime):
-    """Make the `call` of a wrapper: the layer, called as a block."""
-
-    def call(self, *args, **kwargs):
-        return runtime.call(self.name, self.layer, (self.layer,), family, args, kwargs)
-
-    return types.MethodType(unconverted(wrapping.as_method(call, layer.call)), wrapper)
 
 
 def _register(family, cls):

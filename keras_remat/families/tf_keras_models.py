@@ -4,16 +4,18 @@ A converted model or layer has a `call` of its own on the instance, which Keras 
 A functional model's walks the model's nodes as Keras does, segment by segment.
 """
 
+import functools
+
 import tensorflow as tf
 
-from keras_remat.families import wrapping
+from keras_remat.families import segments, wrapping
 from keras_remat.families.base import Call
 
 
 def calls(family, model):
     """List the calls of a Sequential or functional model; None for others."""
     if isinstance(model, family.sequential_model_class) and _has_own_call(family, model):
-        return _chain_calls(family, model)
+        return segments.chain_calls(family, list(model.layers), _input_shape(model))
     if not getattr(model, "_is_graph_network", False) or not _has_own_call(family, model):
         return None
     depths = sorted(model._nodes_by_depth, reverse=True)
@@ -32,15 +34,6 @@ def _has_own_call(family, model):
     return type(model).call.__module__.startswith(family.root + ".")
 
 
-def _chain_calls(family, model):
-    layers = list(model.layers)
-    sizes = wrapping.output_sizes(layers, _input_shape(model)) or [1] * len(layers)
-    return [
-        Call(layer, (str(i),), (str(i + 1),), size, size * wrapping.depth(family, layer), layer)
-        for i, (layer, size) in enumerate(zip(layers, sizes))
-    ]
-
-
 def _input_shape(model):
     return model.input_shape if getattr(model, "inputs", None) else None
 
@@ -49,7 +42,7 @@ def _call_of(family, node):
     size = wrapping.size_of([list(t.shape) for t in tf.nest.flatten(node.output_tensors)])
     layer = _layer_of(node)
     return Call(
-        layer, _input_keys(node), _output_keys(node), size, size * wrapping.depth(family, layer), node
+        layer, _input_keys(node), _output_keys(node), size, size * segments.depth(family, layer), node
     )
 
 
@@ -75,25 +68,26 @@ def _output_keys(node):
     return tuple(str(id(t)) for t in tf.nest.flatten(node.output_tensors))
 
 
-def convert(family, model, segments, runtime):
+def convert(family, model, parts, runtime):
     """Give `model` a call that runs its calls segment by segment."""
     plain = type(model).call
     is_chain = isinstance(model, family.sequential_model_class)
     keys = output_keys(family, model)
-    layers = [call.layer for segment in segments for call in segment.calls]
+    layers = [call.layer for segment in parts for call in segment.calls]
 
     def call(self, inputs, training=None, mask=None):
         # A copy of the model has layers of its own.
-        if self is not model or not segments or not runtime.is_on(family):
+        if self is not model or not parts or not runtime.is_on(family):
             return plain(self, inputs, training=training, mask=mask)
         if is_chain:
-            wrapping.check_chain(model, layers)
+            segments.check_chain(model, layers)
             _build_chain(model, inputs)
         tensors = _chain_inputs(model, inputs, mask) if is_chain else _graph_inputs(model, inputs, mask)
-        for segment in segments:
-            _run_segment(family, model, segment, tensors, training, runtime)
+        run_call = functools.partial(_run_call, training=training)
+        for segment in parts:
+            segments.run_segment(family, model, segment, tensors, run_call, runtime)
         if is_chain:
-            return tensors[segments[-1].outputs[0]]
+            return tensors[parts[-1].outputs[0]]
         outputs = [tensors[key] for key in keys]
         return tf.nest.pack_sequence_as(model._nested_outputs, outputs)
 
@@ -129,23 +123,6 @@ def _graph_inputs(model, inputs, mask):
     return tensors
 
 
-def _run_segment(family, model, segment, tensors, training, runtime):
-    def run(*inputs):
-        local = dict(zip(segment.inputs, inputs))
-        for call in segment.calls:
-            _run_call(call, local, training)
-        return [local[key] for key in segment.outputs]
-
-    inputs = [tensors[key] for key in segment.inputs]
-    if segment.is_block:
-        layers = [call.layer for call in segment.calls]
-        name = f"{model.name} ({layers[0].name} to {layers[-1].name})"
-        outputs = runtime.call(name, run, layers, family, inputs, {})
-    else:
-        outputs = run(*inputs)
-    tensors.update(zip(segment.outputs, outputs))
-
-
 class _Always(list):
     """Stands for a list of copies of one tensor: Keras pops one for each use."""
 
@@ -156,8 +133,7 @@ class _Always(list):
 def _run_call(call, tensors, training):
     node = call.node
     if node is call.layer:  # of a Sequential
-        (key,), (result,) = call.inputs, call.outputs
-        tensors[result] = wrapping.run_chain([node], tensors[key], training, None)
+        segments.run_chain_call(call, tensors, training)
         return
     if hasattr(node, "map_arguments"):  # TensorFlow 2.4+
         args, kwargs = node.map_arguments({key: _Always([tensors[key]]) for key in call.inputs})

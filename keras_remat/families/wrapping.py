@@ -128,6 +128,37 @@ def run_chain(layers, inputs, training, mask):
     return inputs
 
 
+def recomputed_call(wrapper, layer, family, runtime):
+    """Make the `call` of a wrapper: the layer, called as a block. A method, so that copies have their own."""
+
+    def call(self, *args, **kwargs):
+        return runtime.call(self.name, self.layer, (self.layer,), family, args, kwargs)
+
+    return types.MethodType(unconverted(as_method(call, layer.call)), wrapper)
+
+
+def run_segments(wrapper, family, runtime, sizes, inputs, training, mask):
+    """Run the layers of a RecomputeSequential, of which each puts out so many elements (None: all alike)."""
+    layers = list(wrapper.layers)
+    bounds = runtime.cut(sizes or [1] * len(layers), wrapper.segments)
+    for start, stop in zip(bounds, bounds[1:]):
+        segment = layers[start:stop]
+
+        def run(x, mask, segment=segment):
+            return run_chain(segment, x, training, mask)
+
+        name = f"{wrapper.name}[{start}:{stop}]"
+        inputs = runtime.call(name, run, segment, family, (inputs, mask if start == 0 else None), {})
+    return inputs
+
+
+def chain_output_shape(layers, input_shape):
+    """Return the shape of what `layers` put out, one after the other."""
+    for layer in layers:
+        input_shape = layer.compute_output_shape(input_shape)
+    return input_shape
+
+
 def output_sizes(layers, input_shape):
     """List the elements per sample that each layer puts out, None where Keras cannot tell."""
     sizes = []
@@ -204,21 +235,6 @@ def restore_call(layer):
 def weights_in_order(layers):
     """List the weights of `layers`, each once, layer by layer as a model does, not trainable ones first."""
     return list({id(weight): weight for layer in layers for weight in layer.weights}.values())
-
-
-def depth(family, layer):
-    """Estimate how many tensors like its output a layer holds: the layers inside that hold no layer."""
-    inner = family.sublayers(layer)
-    return max(1, sum(1 for x in inner if len(family.sublayers(x)) == 1))
-
-
-def check_chain(model, converted):
-    """Raise if layers were added to a Sequential, or taken from it, after it was converted."""
-    if list(model.layers) != converted:
-        raise RematError(
-            f"A converted Sequential must keep its layers. Received: {model.name!r} with {len(model.layers)} "
-            f"layers, {len(converted)} when it was converted. Call recompute_all again."
-        )
 
 
 def like_layers(family, model):
