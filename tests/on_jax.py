@@ -1,7 +1,5 @@
 """Marks and training steps on JAX: how often a block ran is told by callbacks, which run when it does."""
 
-import functools
-import inspect
 from typing import Any, NamedTuple
 
 import jax
@@ -21,11 +19,7 @@ def tensor(x):
 
 def mark(target, layer):
     """Mark `layer`; the list that is returned gets a `Run` whenever it is computed, compiled or not."""
-    runs, original, ops = Runs(), layer.call, target.keras.ops
-
-    @functools.wraps(original)
-    def call(*args, **kwargs):
-        return jax.tree_util.tree_map(note, original(*args, **kwargs))
+    runs, ops = Runs(), target.keras.ops
 
     def note(output):
         if not isinstance(output, jax.Array) or not steps.is_float(output):
@@ -38,8 +32,9 @@ def mark(target, layer):
             target.set_mask(marked, target.mask_of(output))
         return marked
 
-    call.__signature__ = inspect.signature(original)
-    layer.call = call
+    steps.change_call(
+        layer, lambda call: lambda *args, **kwargs: jax.tree_util.tree_map(note, call(*args, **kwargs))
+    )
     return runs
 
 
@@ -64,16 +59,17 @@ class Watch:
         self.values, self.count = {}, 0
 
     def __call__(self, layer):
-        original, position = layer.call, self.count
+        position = self.count
         self.count += 1
 
-        @functools.wraps(original)
-        def call(inputs, **kwargs):
-            jax.debug.callback(lambda value: self.values.update({position: np.array(value)}), inputs)
-            return original(inputs, **kwargs)
+        def change(call):
+            def noted(inputs, **kwargs):
+                jax.debug.callback(lambda value: self.values.update({position: np.array(value)}), inputs)
+                return call(inputs, **kwargs)
 
-        call.__signature__ = inspect.signature(original)
-        layer.call = call
+            return noted
+
+        steps.change_call(layer, change)
         return layer
 
     def kept(self, target, mode, model, x):

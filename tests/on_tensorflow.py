@@ -1,8 +1,6 @@
 """Which inputs of layers TensorFlow keeps for the gradient: eager tensors that live, tensors read later."""
 
-import functools
 import gc
-import inspect
 import weakref
 
 import steps
@@ -19,23 +17,25 @@ class Watch:
         self.seen, self.graph, self.size = [], None, 0
 
     def __call__(self, layer):
-        original = layer.call
+        def change(call):
+            def noted(inputs, **kwargs):
+                self._note(inputs)
+                outputs = call(inputs, **kwargs)
+                self.size = len(self.graph.get_operations()) if self.graph is not None else 0
+                return outputs
 
-        @functools.wraps(original)
-        def call(inputs, **kwargs):
-            if hasattr(inputs, "numpy"):
-                self.seen.append(weakref.ref(inputs))
-            else:
-                if inputs.graph is not self.graph:
-                    self.graph, self.seen = inputs.graph, []
-                self.seen.append(inputs)
-            outputs = original(inputs, **kwargs)
-            self.size = len(self.graph.get_operations()) if self.graph is not None else 0
-            return outputs
+            return noted
 
-        call.__signature__ = inspect.signature(original)
-        layer.call = call
+        steps.change_call(layer, change)
         return layer
+
+    def _note(self, inputs):
+        if hasattr(inputs, "numpy"):
+            self.seen.append(weakref.ref(inputs))
+            return
+        if inputs.graph is not self.graph:
+            self.graph, self.seen = inputs.graph, []
+        self.seen.append(inputs)
 
     def kept(self, target, mode, model, x):
         """The positions of the layers whose inputs are kept in a step of training."""

@@ -1,8 +1,6 @@
 """Marks and training steps on PyTorch: what is kept is told by hooks of the tensors that autograd saves."""
 
 import contextlib
-import functools
-import inspect
 import weakref
 
 import numpy as np
@@ -48,11 +46,7 @@ def watching():
 
 def mark(target, layer):
     """Mark `layer`; the list that is returned gets a `Run` for each run of its call."""
-    runs, original = [], layer.call
-
-    @functools.wraps(original)
-    def call(*args, **kwargs):
-        return pytree.tree_map(note, original(*args, **kwargs))
+    runs = []
 
     def note(output):
         if not isinstance(output, torch.Tensor) or not steps.is_float(output):
@@ -65,8 +59,9 @@ def mark(target, layer):
             target.set_mask(marked, target.mask_of(output))
         return marked
 
-    call.__signature__ = inspect.signature(original)
-    layer.call = call
+    steps.change_call(
+        layer, lambda call: lambda *args, **kwargs: pytree.tree_map(note, call(*args, **kwargs))
+    )
     return runs
 
 
@@ -77,15 +72,14 @@ class Watch:
         self.inputs = []
 
     def __call__(self, layer):
-        original = layer.call
+        def change(call):
+            def noted(inputs, **kwargs):
+                self.inputs.append(inputs)
+                return call(inputs, **kwargs)
 
-        @functools.wraps(original)
-        def call(inputs, **kwargs):
-            self.inputs.append(inputs)
-            return original(inputs, **kwargs)
+            return noted
 
-        call.__signature__ = inspect.signature(original)
-        layer.call = call
+        steps.change_call(layer, change)
         return layer
 
     def kept(self, target, mode, model, x):

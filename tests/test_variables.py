@@ -101,14 +101,20 @@ def test_second_run_reads_where_the_variable_lies(mode, keras, tf):
     assert len(devices) == 2 and set(devices) == {layer.kernel.handle.device}
 
 
-@EAGER
-def test_weights_changed_before_the_gradient(mode, target, keras, L, tf):
-    results = []
+def make_both(target, keras, L):
+    """Yield the plain model and the one of blocks, with the same weights."""
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
         model = keras.Sequential([wrap(L.Dense(6, activation="tanh")), wrap(L.BatchNormalization())])
         model.build((None, 6))
         set_weights(model)
+        yield model
+
+
+@EAGER
+def test_weights_changed_before_the_gradient(mode, target, keras, L, tf):
+    results = []
+    for model in make_both(target, keras, L):
         x = tf.constant(X)
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -124,11 +130,7 @@ def test_weights_changed_before_the_gradient(mode, target, keras, L, tf):
 @EAGER
 def test_two_gradients_of_one_tape(mode, target, keras, L, tf):
     results = []
-    for wrap in (lambda layer: layer, Recompute):
-        target.reset()
-        model = keras.Sequential([wrap(L.Dense(6, activation="tanh")), wrap(L.BatchNormalization())])
-        model.build((None, 6))
-        set_weights(model)
+    for model in make_both(target, keras, L):
         with tf.GradientTape(persistent=True) as tape:
             outputs = model(tf.constant(X), training=True)
             first, second = tf.reduce_sum(outputs**3), tf.reduce_sum(outputs[:, :2] ** 2)
