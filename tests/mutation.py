@@ -13,6 +13,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Callable, NamedTuple, Tuple
 
+import targets
+
 VARIABLE = "KERAS_REMAT_MUTANT"
 TESTS = Path(__file__).resolve().parent
 
@@ -26,6 +28,28 @@ def _call_plainly():
 
 def _draw_again():
     """The second run draws other random numbers."""
+    target = targets.current()
+    if target.is_keras3:
+        _seed_again(target.keras.random.SeedGenerator)
+    if target.tf is not None:
+        _draw_again_in_graphs()
+
+
+def _seed_again(generator):
+    """The second run of Python gets other seeds."""
+    from keras_remat import is_recomputing
+
+    draw = generator.next
+
+    def next_seed(self, *args, **kwargs):
+        seed = draw(self, *args, **kwargs)
+        return seed + 1 if is_recomputing() else seed
+
+    generator.next = next_seed
+
+
+def _draw_again_in_graphs():
+    """Ops of Keras 2 draw anew, as do those of graphs; Keras 3 reads seeds from variables there."""
     from keras_remat.replay import scope, subgraph
 
     noted, find_boundary, copy_tensors = scope.noted, subgraph.find_boundary, subgraph.copy_tensors
@@ -35,9 +59,13 @@ def _draw_again():
         value = noted(what, make, depth)
         return make() if scope.is_replaying() else value
 
+    def is_random(tensor):
+        reads_seed = tensor.op.type == "ReadVariableOp" and tensor.dtype.is_integer
+        return tensor.op.type.startswith("Random") or reads_seed
+
     def find(*args):
         found = find_boundary(*args)
-        drawn.update(subgraph.key(t) for t in found if t.op.type.startswith("Random"))
+        drawn.update(subgraph.key(t) for t in found if is_random(t))
         return found
 
     def copy(outputs, feeds, *args):
@@ -49,22 +77,31 @@ def _draw_again():
 
 def _forget_state():
     """The second run sees the state that the first one left behind."""
-    from keras_remat.replay import eager
+    if targets.current().tf is None:
+        from keras_remat.families import keras3_state
 
-    eager.handles.standing_in = lambda entries: contextlib.ExitStack()
+        keras3_state._Entry.keep = keras3_state._Entry.check = lambda self, *args: None
+    else:
+        from keras_remat.replay import eager
+
+        eager.handles.standing_in = lambda entries: contextlib.ExitStack()
 
 
 class Mutant(NamedTuple):
-    """A broken engine: the tests that must fail with it, and some that must still pass."""
+    """A broken engine: the tests that must fail with it, some that must still pass, and where it exists."""
 
     apply: Callable
     fail: Tuple[str, ...]
     passing: Tuple[str, ...] = ()
+    frameworks: Tuple[str, ...] = ("tensorflow", "torch")  # what runs again on JAX is a program
 
 
 MUTANTS = {
     "call-plainly": Mutant(
-        _call_plainly, ("test_ran_again", "test_keeps_less"), passing=("test_same_numbers",)
+        _call_plainly,
+        ("test_ran_again", "test_keeps_less"),
+        passing=("test_same_numbers",),
+        frameworks=("tensorflow", "torch", "jax"),
     ),
     "draw-again": Mutant(_draw_again, ("test_same_masks",), passing=("test_ran_again",)),
     "forget-state": Mutant(_forget_state, ("test_same_state_eagerly",), passing=("test_ran_again",)),
@@ -93,7 +130,11 @@ def outcomes(name, options):
 
 def main(options):
     survivors = 0
+    name = options[options.index("--target") + 1] if "--target" in options else targets.best_name()
+    framework = targets.framework_of(name)
     for name, mutant in MUTANTS.items():
+        if framework not in mutant.frameworks:
+            continue
         found = outcomes(name, options)
         for test, passed in sorted(found.items()):
             expected = test.startswith(mutant.passing or "-")

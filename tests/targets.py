@@ -46,7 +46,7 @@ class Target(NamedTuple):
     @property
     def framework_name(self):
         """The framework that the layers run on."""
-        return self.name.split("-")[1] if self.is_keras3 else "tensorflow"
+        return framework_of(self.name)
 
     @property
     def is_symbolic(self):
@@ -245,6 +245,11 @@ def _control_flow_is_functions(tf):
     return getattr(tf.compat.v1, "control_flow_v2_enabled", lambda: False)()
 
 
+def framework_of(name):
+    """The framework on which the layers of a target run."""
+    return name.split("-")[1] if name.startswith("keras3") else "tensorflow"
+
+
 def best_name():
     """The newest Keras that the environment has, on TensorFlow if it has that."""
     if importlib.util.find_spec("tf_keras"):
@@ -266,7 +271,7 @@ _LOADED = []
 
 def load(name):
     """Import a Keras by the name of its target."""
-    framework = name.split("-")[1] if name.startswith("keras3") else "tensorflow"
+    framework = framework_of(name)
     if name.startswith("keras3"):
         os.environ["KERAS_BACKEND"] = framework
     if framework != "tensorflow":
