@@ -89,6 +89,9 @@ class Target(NamedTuple):
             "keras 3": self.is_keras3,
             "second runs of Python": self.framework_name != "jax",
             "keras 2": not self.is_keras3,
+            # On a CPU Keras has XLA compile them, in eager code as well.
+            "grouped convolutions": self.is_keras3
+            or hasattr(keras.layers.Conv2D, "_jit_compiled_convolution_op"),
             "quantized layers": self.is_keras3 and self.version >= (3, 4),
             "global seed": self.framework_name != "jax",  # Keras refuses it in traces
             self.framework_name: True,

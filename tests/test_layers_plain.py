@@ -61,6 +61,14 @@ def test_layer(case, prove, L):
     prove(lambda: make(L), x)
 
 
+@pytest.mark.needs("grouped convolutions")
+@pytest.mark.modes("loop", "function", "fit", "xla")
+@pytest.mark.parametrize("name", ["Conv1D", "Conv2D"])
+def test_grouped_convolution(name, prove, L):
+    x = SERIES if name == "Conv1D" else IMAGE
+    prove(lambda: getattr(L, name)(6, 3, groups=3, activation="tanh"), x)
+
+
 MERGES = {
     "Add": lambda L: L.Add(),
     "Multiply": lambda L: L.Multiply(),

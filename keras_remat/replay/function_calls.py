@@ -1,10 +1,15 @@
-"""Calls of `tf.function` in a block: their Python becomes part of it."""
+"""Calls of `tf.function` in a block: their Python becomes part of it.
 
+Not of those that XLA must compile, which may use what only XLA can, as the grouped convolutions of Keras on a
+CPU do: they stay functions as long as a second call does what the first did.
+"""
+
+import tensorflow as tf
 from tensorflow.python.eager import def_function
 
 from keras_remat.replay import scope as scopes
 from keras_remat.replay.autograph import converted_in_function
-from keras_remat.replay.wrapping import in_block, wrap
+from keras_remat.replay.wrapping import in_block, is_eager_block, wrap
 
 
 def _call_function(original, self, *args, **kwargs):
@@ -12,9 +17,25 @@ def _call_function(original, self, *args, **kwargs):
     if not in_block() or scopes.scopes()[-1].everywhere:
         return original(self, *args, **kwargs)
     python_function = self._python_function
+    if getattr(self, "_jit_compile", None):  # TensorFlow 2.5+
+        compiled = _repeatable(self, args, kwargs) if is_eager_block() else self
+        if compiled is not None:
+            return original(compiled, *args, **kwargs)
     if self._autograph:
         python_function = converted_in_function(python_function)
     return python_function(*args, **kwargs)
+
+
+def _repeatable(function, args, kwargs):
+    """Return a compiled function whose call the second run may repeat; None if it draws or writes."""
+    with scopes.suspended():
+        graph = function.get_concrete_function(*args, **kwargs).graph
+    stateful = {op.type for op in graph.get_operations() if op.op_def.is_stateful} - {"Placeholder"}
+    if not stateful:
+        return function
+    if stateful == {"ReadVariableOp"}:  # a new trace reads variables as they are in this run
+        return tf.function(function._python_function, autograph=function._autograph, jit_compile=True)
+    return None
 
 
 wrap(def_function.Function, "__call__", _call_function)
