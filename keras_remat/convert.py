@@ -51,7 +51,7 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
         list of like layers and `match` is not given.
 
     Example:
-        >>> import tf_keras as keras
+        >>> import keras
         >>> from keras_remat import recompute_all
         >>> model = keras.Sequential([keras.layers.Dense(8, "relu") for _ in range(9)])
         >>> model = recompute_all(model, strategy="sqrt")
@@ -97,7 +97,7 @@ def restore(model):
       UnsupportedFamilyError: if `model` is no model of a supported Keras.
 
     Example:
-        >>> import tf_keras as keras
+        >>> import keras
         >>> from keras_remat import recompute_all, restore
         >>> model = recompute_all(keras.Sequential([keras.layers.Dense(8), keras.layers.Dense(8)]))
         >>> model = restore(model)

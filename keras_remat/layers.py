@@ -51,12 +51,12 @@ class Recompute(metaclass=_Facade):
       RematError: if `policy` is not None.
 
     Example:
-        >>> import tf_keras as keras
+        >>> import keras
         >>> from keras_remat import Recompute
         >>> x = keras.Input((16,))
         >>> block = keras.Sequential([keras.layers.Dense(64, "gelu"), keras.layers.Dense(16)])
         >>> Recompute(block)(x).shape
-        TensorShape([None, 16])
+        (None, 16)
     """
 
     def __new__(cls, layer, *, policy=None, name=None):
@@ -91,11 +91,11 @@ class RecomputeSequential(metaclass=_Facade):
       UnsupportedFamilyError: if the list holds something that is no layer, or layers of two Kerases.
 
     Example:
-        >>> import tf_keras as keras
+        >>> import keras
         >>> from keras_remat import RecomputeSequential
         >>> layers = [keras.layers.Dense(8, "relu") for _ in range(4)]
         >>> RecomputeSequential(layers, segments=2)(keras.Input((8,))).shape
-        TensorShape([None, 8])
+        (None, 8)
     """
 
     def __new__(cls, layers, *, segments="auto", policy=None, name=None):
