@@ -8,8 +8,8 @@ environment variable RECOMPUTE=1.
 
 import sys
 
+import keras
 import tensorflow as tf
-import tf_keras as keras
 from sklearn.datasets import load_digits
 
 from keras_remat import is_recomputing, recompute_grad

@@ -7,48 +7,20 @@ gives a compiled model and two datasets: endless batches to train on, and held-o
 import sysconfig
 from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
-layers = keras.layers
-
-
-class SeededDropout(layers.Layer):
-    """Dropout whose masks are a function of (seed, number of calls so far).
-
-    Only for the comparison: two runs with `layers.Dropout` draw different masks, so their losses
-    would agree no better than those of two plain runs. `keras_remat` itself needs no seeds:
-    within a run, every kind of dropout gets the same mask again.
-    """
-
-    def __init__(self, rate, seed, **options):
-        super().__init__(**options)
-        self.rate, self.seed = rate, seed
-
-    def build(self, input_shape):
-        self.calls = self.add_weight(
-            name="calls", shape=(), dtype="int32", initializer="zeros", trainable=False
-        )
-
-    def call(self, inputs, training=None):
-        if not training:
-            return inputs
-        seed = tf.stack([self.seed, self.calls.assign_add(1)])
-        uniform = tf.random.stateless_uniform(tf.shape(inputs), seed)
-        return tf.where(uniform < self.rate, 0.0, inputs / (1.0 - self.rate))
-
-    def get_config(self):
-        return dict(super().get_config(), rate=self.rate, seed=self.seed)
+layers, ops = keras.layers, keras.ops
 
 
 class CausalSelfAttention(layers.Layer):
     """Multi-head attention in which a position sees itself and what came before."""
 
-    def __init__(self, heads, dropout, seed, **options):
+    def __init__(self, heads, dropout, **options):
         super().__init__(**options)
         self.heads = heads
-        self.dropout = SeededDropout(dropout, seed)
+        self.dropout = layers.Dropout(dropout)
 
     def build(self, input_shape):
         width = input_shape[-1]
@@ -56,17 +28,15 @@ class CausalSelfAttention(layers.Layer):
         self.output_projection = layers.Dense(width)
 
     def call(self, inputs, training=None):
-        batch = tf.shape(inputs)[0]
         length, width = inputs.shape[1:]
         packed = self.queries_keys_values(inputs)
-        packed = tf.reshape(packed, (batch, length, 3, self.heads, width // self.heads))
-        queries, keys, values = tf.unstack(tf.transpose(packed, (2, 0, 3, 1, 4)))
-        scores = tf.matmul(queries, keys, transpose_b=True) / (width // self.heads) ** 0.5
-        allowed = tf.linalg.band_part(tf.ones((length, length)), -1, 0)
-        scores += -1e9 * (1.0 - allowed)
-        weights = self.dropout(tf.nn.softmax(scores), training=training)
-        mixed = tf.transpose(tf.matmul(weights, values), (0, 2, 1, 3))
-        return self.output_projection(tf.reshape(mixed, (batch, length, width)))
+        packed = ops.reshape(packed, (-1, length, 3, self.heads, width // self.heads))
+        queries, keys, values = ops.unstack(ops.transpose(packed, (2, 0, 3, 1, 4)), 3)
+        scores = ops.matmul(queries, ops.swapaxes(keys, 2, 3)) / (width // self.heads) ** 0.5
+        scores += -1e9 * ops.triu(ops.ones((length, length)), 1)
+        weights = self.dropout(ops.softmax(scores), training=training)
+        mixed = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
+        return self.output_projection(ops.reshape(mixed, (-1, length, width)))
 
 
 class Positions(layers.Layer):
@@ -83,13 +53,13 @@ def gpt(length, width, blocks, heads, dropout):
     """A decoder-only transformer over bytes: (batch, length) -> (batch, length, 256) logits."""
     tokens = keras.Input((length,), dtype="int32")
     x = Positions()(layers.Embedding(256, width)(tokens))
-    for block in range(blocks):
+    for _ in range(blocks):
         attended = layers.LayerNormalization()(x)
-        attended = CausalSelfAttention(heads, dropout, seed=3 * block)(attended)
-        x = layers.add([x, SeededDropout(dropout, seed=3 * block + 1)(attended)])
+        attended = CausalSelfAttention(heads, dropout)(attended)
+        x = layers.add([x, layers.Dropout(dropout)(attended)])
         wide = layers.Dense(4 * width, activation="gelu")(layers.LayerNormalization()(x))
         wide = layers.Dense(width)(wide)
-        x = layers.add([x, SeededDropout(dropout, seed=3 * block + 2)(wide)])
+        x = layers.add([x, layers.Dropout(dropout)(wide)])
     return keras.Model(tokens, layers.Dense(256)(layers.LayerNormalization()(x)), name="gpt")
 
 

@@ -8,8 +8,8 @@ import contextlib
 import statistics
 import time
 
+import keras
 import tensorflow as tf
-import tf_keras as keras
 from demo_tasks import TASKS
 
 WARM_UP = 3  # steps: tracing, and the optimizer's variables
@@ -17,7 +17,7 @@ WARM_UP = 3  # steps: tracing, and the optimizer's variables
 
 def train(name, variant, steps, heap, report):
     """Train a task; call `report` with a dictionary for each step and one more with the result."""
-    keras.utils.set_random_seed(0)
+    keras.utils.set_random_seed(0)  # of weights, and of the seeds that layers of dropout take
     # Without this, TensorFlow's own convolution gradients differ from run to run.
     tf.config.experimental.enable_op_determinism()
     task = TASKS[name]()

@@ -5,7 +5,7 @@ python examples/quickstart.py [--quick]
 
 import sys
 
-import tf_keras as keras
+import keras
 from sklearn.datasets import load_digits
 
 from keras_remat import recompute_all
