@@ -8,6 +8,8 @@ its place.
 import contextlib
 from typing import Any, Callable, NamedTuple, Sequence
 
+from keras_remat.errors import RematError
+
 
 class Block(NamedTuple):
     """A call that may run twice: `run(*args, **kwargs)` uses only the layers in `layers`."""
@@ -72,8 +74,20 @@ class Pure:
                 outputs = [x for x in flat if backend.is_tensor(x)]
                 results = outputs + new + self.state.results(outputs)
         if not again:
+            self._check_returned(flat)
             self._note(flat, spec, losses)
         return results
+
+    def _check_returned(self, flat):
+        """Raise if a tensor lies in an object that the backend does not look into: it has no gradient."""
+        backend = self.block.family.backend
+        for leaf in flat if not backend.FOLLOWS_OBJECTS else ():
+            if any(backend.is_tensor(x) and "float" in str(x.dtype) for x in _attributes(leaf)):
+                raise RematError(
+                    "A recomputed block must return tensors, or lists, tuples and dicts of them. Received: "
+                    f"block {self.block.name!r} that returns a tensor in a {type(leaf).__name__}. Return a "
+                    "dict or a named tuple instead."
+                )
 
     @contextlib.contextmanager
     def _as_before(self):
@@ -101,3 +115,11 @@ class Pure:
         for place, output in zip(notes.places, outputs):
             leaves[place] = output
         return backend.pack(notes.spec, leaves)
+
+
+def _attributes(value):
+    """List the values of the attributes of an object that is neither tensor nor variable."""
+    if hasattr(value, "dtype"):
+        return []
+    slots = [getattr(value, name, None) for name in getattr(type(value), "__slots__", ())]
+    return [*slots, *getattr(value, "__dict__", {}).values()]

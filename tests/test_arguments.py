@@ -6,6 +6,8 @@ import pytest
 from custom import make_layer
 from proofs import floats, ints
 
+from keras_remat import Recompute, RematError
+
 pytestmark = pytest.mark.modes("loop", "function", "graph")
 
 A, B = floats(4, 6), floats(4, 6, seed=1)
@@ -247,3 +249,35 @@ def test_mask_argument(prove, keras, ops):
     x = floats(2, 4, 6)
     x[:, 2:] = 0
     prove(make, x, call=use)
+
+
+class Out:
+    """What no framework looks into."""
+
+    def __init__(self, y):
+        self.y = y
+
+
+@pytest.mark.modes("loop")
+def test_tensors_in_an_object(mode, target, prove, keras, L):
+    def in_an_object(dense, wrap=lambda layer: layer):
+        inner = make_layer(keras, lambda self, x: Out(self.dense(x)), size=None)
+        outer = make_layer(keras, lambda self, x: self.inner(x).y, size=None)
+        inner.dense = dense
+        outer.inner = wrap(inner)
+        return outer
+
+    def run():
+        prove(
+            lambda: L.Dense(6, activation="tanh"),
+            A,
+            plain=in_an_object,
+            wrap=lambda dense: in_an_object(dense, Recompute),
+            subclass=True,
+        )
+
+    if target.framework_name == "torch":  # whose autograd finds them
+        run()
+        return
+    with pytest.raises(RematError, match="returns a tensor in a Out"):
+        run()

@@ -8,7 +8,7 @@ import steps
 from custom import make_layer
 from proofs import assert_same, floats, ints
 
-from keras_remat import Recompute, RecomputeSequential, recompute_all
+from keras_remat import Recompute, RecomputeSequential, RematError, recompute_all
 
 pytestmark = pytest.mark.modes("loop", "function", "graph")
 
@@ -185,9 +185,9 @@ def test_custom_layer_inside_time_distributed(prove, keras, L, ops):
     prove(make, SERIES, call=series, batch=len(SERIES), again=False, less=False)
 
 
-def test_inside_rnn(L):
-    with pytest.raises(ValueError, match="state_size"):
-        L.RNN(Recompute(L.LSTMCell(4)))
+def test_inside_rnn(keras, L):
+    with pytest.raises(RematError, match="Wrap the RNN layer"):
+        L.RNN(Recompute(L.LSTMCell(4)))(keras.Input((4, 6)))
 
 
 @pytest.mark.parametrize("segments", ["auto", "sqrt", 1, 2, 9])

@@ -6,7 +6,7 @@ from blocks import settled
 from custom import make_layer
 from proofs import assert_same, floats, get_weights, ints, mark, set_weights, zoo
 
-from keras_remat import Recompute, RecomputeSequential, recompute_all
+from keras_remat import Recompute, RecomputeSequential, RematError, recompute_all
 
 pytestmark = [pytest.mark.needs("keras 3"), pytest.mark.modes("loop", "function")]
 
@@ -214,6 +214,29 @@ def test_quantized_before_it_is_wrapped(mode, target, keras, L):
         results.append([losses, *get_weights(model)])
     for plain, wrapped in zip(*results):
         assert_same("loss or weight", plain, wrapped, target.tolerance(mode))
+
+
+@pytest.mark.needs("quantized layers")
+def test_quantized_layers_that_match(prove, keras, L):
+    """`quantize` lets Keras run another method than `call`."""
+
+    def quantized(activation):
+        layers = [L.Dense(6), L.Dense(6, activation=activation, name="block"), L.Dense(2)]
+        model = keras.Sequential([keras.Input((6,)), *layers])
+        model.get_layer("block").quantize("int8")
+        return model
+
+    prove(
+        lambda: L.Activation("tanh"),
+        X,
+        plain=quantized,
+        wrap=lambda activation: recompute_all(quantized(activation), match="block"),
+    )
+
+
+def test_bidirectional_takes_a_plain_layer(L):
+    with pytest.raises(RematError, match="Wrap the outer layer"):
+        L.Bidirectional(Recompute(L.LSTM(2)))
 
 
 @pytest.mark.modes("loop")

@@ -176,3 +176,38 @@ def test_two_processes(mode, tmp_path):
         subprocess.Popen([sys.executable, script], env={**environment, "RANK": str(rank)}) for rank in (0, 1)
     ]
     assert [process.wait(timeout=300) for process in processes] == [0, 0]
+
+
+@pytest.mark.modes("fit")
+def test_compiled(mode, target, torch, keras, L):
+    """A model with wrappers compiles as the plain one does."""
+    results = []
+    for wrap in (lambda layer: layer, Recompute):
+        target.reset()
+        block = keras.Sequential([L.Dense(8, activation="gelu"), L.LayerNormalization(), L.Dense(6)])
+        model = keras.Sequential([keras.Input((6,)), wrap(block), L.Dense(1)])
+        set_weights(model)
+        run = torch.compile(model, backend="aot_eager")
+        x = torch.tensor(X, requires_grad=True)
+        run(x, training=True).square().sum().backward()
+        results.append([x.grad, *(w.value.grad for w in model.trainable_weights)])
+    for plain, wrapped in zip(*results):
+        assert_same("gradient", plain.numpy(), wrapped.numpy(), 1e-6)
+
+
+@pytest.mark.modes("loop")
+def test_mask_set_after_the_call(mode, torch, keras, L):
+    """The second run finds its input as the first one did, unmasked."""
+    results = []
+    for wrap in (lambda layer: layer, Recompute):
+        lstm = wrap(L.LSTM(3))
+        x = torch.tensor(floats(4, 5, 6), requires_grad=True)
+        loss = lstm(x).square().sum()
+        mask = torch.tensor([[True, True, False, False, False]] * 4)
+        set_weights(lstm)
+        loss = lstm(x).square().sum()
+        x._keras_mask = mask
+        loss.backward()
+        assert x._keras_mask is mask
+        results.append(x.grad)
+    assert_same("gradient", *(g.numpy() for g in results))

@@ -16,6 +16,8 @@ from keras_remat.backends.jax_trees import flatten, pack  # noqa: F401
 #: Everything that a block reads is an input, so that one trace serves many calls.
 REPLAYS_VARIABLES = False
 VARIABLES_ARE_INPUTS = True
+#: True if tensors in objects which `flatten` does not look into are outputs of a block all the same.
+FOLLOWS_OBJECTS = False
 
 
 def is_replaying():

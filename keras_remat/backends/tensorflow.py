@@ -15,6 +15,8 @@ from keras_remat.replay.wrapping import outside, wrap
 #: are inputs of a block like any tensor.
 REPLAYS_VARIABLES = True
 VARIABLES_ARE_INPUTS = True
+#: True if tensors in objects which `flatten` does not look into are outputs of a block all the same.
+FOLLOWS_OBJECTS = False
 
 _is_watched = getattr(tape_lib, "should_record_backprop", None)
 if _is_watched is None:  # up to TensorFlow 2.0

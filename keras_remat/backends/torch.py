@@ -24,6 +24,8 @@ from keras_remat.replay import host_random
 #: finds the parameters that a block uses by itself.
 REPLAYS_VARIABLES = False
 VARIABLES_ARE_INPUTS = False
+#: True if tensors in objects which `flatten` does not look into are outputs of a block all the same.
+FOLLOWS_OBJECTS = True
 
 
 # Stopping as soon as the last saved tensor is there would leave caches of layers half made. Up to 2.8 that is

@@ -5,7 +5,7 @@ import importlib
 from typing import Any, NamedTuple, Tuple
 
 from keras_remat import backends
-from keras_remat.families import wrapping
+from keras_remat.families import replaced, wrapping
 
 
 class Call(NamedTuple):
@@ -145,15 +145,15 @@ class Family:
 
     def convert_layer(self, layer, runtime):
         """Run each call of `layer`, by itself, as a recomputed block."""
-        wrapping.make_block(self, layer, runtime)
+        replaced.make_block(self, layer, runtime)
 
     def restore(self, layer):
         """Undo `convert` or `convert_layer`, not those of layers inside."""
-        wrapping.restore_call(layer)
+        replaced.restore_call(layer)
 
     def is_converted(self, layer):
         """True if `layer` itself was converted."""
-        return wrapping.is_call_replaced(layer)
+        return replaced.is_call_replaced(layer)
 
     def may_differentiate(self):
         """True if a gradient may be asked of what is computed now."""

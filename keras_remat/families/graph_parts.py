@@ -1,6 +1,6 @@
 """Which layers and models of a graph-building Keras are to be cut, and where that cuts the graph's ops.
 
-What `convert` and `wrapping.make_block` do only notes what is wanted: the graph is rebuilt when all is noted.
+What `convert` and `replaced.make_block` do only notes what is wanted: the graph is rebuilt when all is noted.
 A model inside a model is cut by what was noted on it, in each of its calls.
 """
 
@@ -9,7 +9,7 @@ from typing import Any, List, NamedTuple
 import tensorflow as tf
 
 from keras_remat.errors import RematError
-from keras_remat.families import wrapping
+from keras_remat.families import replaced
 from keras_remat.families.base import Segment
 from keras_remat.replay import subgraph
 
@@ -29,14 +29,14 @@ def convert(model, segments):
 
 
 def restore(layer):
-    """Undo `convert` and `wrapping.make_block`."""
+    """Undo `convert` and `replaced.make_block`."""
     vars(layer).pop(_SEGMENTS, None)
-    wrapping.restore_call(layer)
+    replaced.restore_call(layer)
 
 
 def is_converted(layer):
     """True if something is noted on `layer` itself."""
-    return _SEGMENTS in vars(layer) or wrapping.is_call_replaced(layer)
+    return _SEGMENTS in vars(layer) or replaced.is_call_replaced(layer)
 
 
 def is_to_be_cut(family, model):
@@ -73,7 +73,7 @@ def _segments(family, model):
     if _SEGMENTS in vars(model):
         return vars(model)[_SEGMENTS]
     calls = family.calls(model)
-    return [Segment((c,), c.inputs, c.outputs, wrapping.is_call_replaced(c.layer)) for c in calls]
+    return [Segment((c,), c.inputs, c.outputs, replaced.is_call_replaced(c.layer)) for c in calls]
 
 
 def _tensors_of(call, tensors):

@@ -18,6 +18,7 @@ def make_classes(family, runtime):
 
     class Recompute(wrapper_class):
         __doc__ = "Runs `layer` so that only its inputs are kept for the backward pass."
+        state_size = wrapping.no_cell
 
         def __init__(self, layer, policy=None, name=None, **kwargs):
             wrapping.check_layer(family, layer, "Recompute")

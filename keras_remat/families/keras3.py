@@ -8,7 +8,7 @@ import contextlib
 import copy
 
 from keras_remat.errors import UnsupportedFamilyError
-from keras_remat.families import base, keras3_layers, keras3_models, keras3_state
+from keras_remat.families import base, keras3_layers, keras3_models, keras3_state, replaced
 
 _BACKENDS = ("tensorflow", "jax", "torch")
 _CONTEXT, _AUTOCAST, _SCOPE = "current_call_ctx", "autocast_scope", "stateless_scope"
@@ -145,6 +145,11 @@ class Keras3(base.Family):
 
     def convert(self, model, segments, runtime):
         keras3_models.convert(self, model, segments, runtime)
+
+    def convert_layer(self, layer, runtime):
+        super().convert_layer(layer, runtime)
+        if hasattr(layer, "quantized_call"):  # since 3.4 what runs in the place of `call` after `quantize`
+            replaced.make_block(self, layer, runtime, "quantized_call")
 
     def forget_functions(self, model):
         keras3_models.forget_functions(model)

@@ -4,16 +4,16 @@ The wrapper has the inner layer's name, call signature, dtype policy and masks. 
 beside calling it (building, shapes, saving) is handed on, so files match those of the unwrapped layer.
 """
 
+from keras_remat.errors import RematError
 from keras_remat.families import registry, wrapping
 from keras_remat.replay.marks import unconverted
 
 
 class _Inner(str):
-    """The name of an attribute of the inner layer: what a wrapper lists, and so what Keras saves."""
+    """The name of an attribute of the inner layer, where the wrapper has one of that name, too."""
 
 
-# What only some layers have, and Keras looks for; those inside of a model come first in its files.
-_OPTIONAL = ("save_assets", "load_assets", "layers")
+_OWN = ("layer", "policy")  # what a wrapper has, and other layers may have
 
 
 def make_classes(family, runtime):
@@ -21,9 +21,11 @@ def make_classes(family, runtime):
     layer_class = family.layer_class
     wrapper_class = family.module("layers.core.wrapper").Wrapper
     holder = family.module("saving.object_registration")
+    find = getattr(wrapper_class, "__getattr__", wrapper_class.__getattribute__)
 
     class Recompute(wrapper_class):
         __doc__ = "Runs `layer` so that only its inputs are kept for the backward pass."
+        state_size = wrapping.no_cell
 
         def __new__(cls, layer, *args, **kwargs):
             return super().__new__(_named_like(layer, Recompute, holder), layer, *args, **kwargs)
@@ -68,6 +70,13 @@ def make_classes(family, runtime):
         @classmethod
         def from_config(cls, config, custom_objects=None):
             config = dict(config)
+            others = sorted(set(config) - {"layer", "policy", "name", "trainable", "dtype"})
+            if others:  # as Bidirectional does, which makes another one from the config
+                raise RematError(
+                    "A layer that makes another one from the config of a layer takes it plain. Received: "
+                    f"{', '.join(others)} in the config of Recompute. Wrap the outer layer, for example: "
+                    "Recompute(Bidirectional(layer))."
+                )
             inner = family.module("saving.serialization_lib").deserialize_keras_object(
                 config.pop("layer"), custom_objects=custom_objects
             )
@@ -94,13 +103,17 @@ def make_classes(family, runtime):
         def _obj_type(self):
             return self.layer._obj_type()
 
-        def __dir__(self):
-            return [_Inner(name) for name in dir(self.layer)]
+        def __dir__(self):  # Keras saves what is listed
+            return [_Inner(name) if name in _OWN else name for name in dir(self.layer)]
 
-        def __getattribute__(self, name):
-            if type(name) is _Inner or name in _OPTIONAL:
-                return getattr(self.layer, str(name))
-            return super().__getattribute__(name)
+        def __getattr__(self, name):
+            """Find what only the layer has: models their layers, lookups their assets."""
+            try:
+                return find(self, name)  # PyTorch has modules in a place of its own
+            except AttributeError:
+                if name == "layer" or name.startswith("__") or hasattr(type(self), name):
+                    raise
+            return getattr(self.layer, name)
 
     class RecomputeSequential(layer_class):
         __doc__ = "Runs a list of layers so that only the inputs of its segments are kept."
@@ -168,13 +181,20 @@ _NAMED = {}
 
 def _named_like(layer, base, holder):
     """Return a subclass of `base` with the name of the class of `layer`: files have paths of class names."""
-    cls = type(layer)
-    if cls not in _NAMED:
-        made = type(cls.__name__, (base,), {"__module__": base.__module__, "__doc__": base.__doc__})
+    cls, is_hidden = type(layer), any(hasattr(layer, name) for name in _OWN)
+    if (cls, is_hidden) not in _NAMED:
+        attributes = {"__module__": base.__module__, "__doc__": base.__doc__}
+        if is_hidden:  # only here, because PyTorch does not compile layers that have it
+            attributes["__getattribute__"] = _find_of_inner
+        made = type(cls.__name__, (base,), attributes)
         # Configs name the one class from which all of these are made.
         holder.GLOBAL_CUSTOM_NAMES[made] = "keras_remat>" + base.__name__
-        _NAMED[cls] = made
-    return _NAMED[cls]
+        _NAMED[cls, is_hidden] = made
+    return _NAMED[cls, is_hidden]
+
+
+def _find_of_inner(self, name):
+    return getattr(self.layer, str(name)) if type(name) is _Inner else object.__getattribute__(self, name)
 
 
 def _run_and_measure(layers, inputs, training, mask):

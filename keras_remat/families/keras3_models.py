@@ -2,7 +2,7 @@
 
 import functools
 
-from keras_remat.families import segments, wrapping
+from keras_remat.families import replaced, segments, wrapping
 from keras_remat.families.base import Call
 
 
@@ -56,7 +56,7 @@ def convert(family, model, parts, runtime):
             segments.run_segment(family, model, segment, tensors, run_call, runtime)
         return _outputs(family, model, tensors, parts)
 
-    wrapping.replace_call(model, call)
+    replaced.replace_call(model, call)
 
 
 def _inputs(family, model, inputs, mask):

@@ -143,8 +143,10 @@ class HeldState(base.State):
 
     @contextlib.contextmanager
     def opened(self, given, carried, again):
-        for i, mask in zip(self.masked, carried[len(self.variables) :]):
-            self.family.set_mask(given[i], mask)
+        masks = dict(zip(self.masked, carried[len(self.variables) :]))
+        # In the second run these may be the caller's own tensors, which he may have masked since.
+        present = [self.family.mask_of(tensor) for tensor in given] if again else []
+        self._set_masks(given, [masks.get(i) for i in range(len(given))])
         if again:
             for entry in self.entries.values():
                 entry.check(self.name)
@@ -157,8 +159,14 @@ class HeldState(base.State):
                 yield
         finally:
             self._scope = None
+            self._set_masks(given, present)
             for layer, kept in losses:
                 layer._losses[:] = kept
+
+    def _set_masks(self, tensors, masks):
+        for tensor, mask in zip(tensors, masks):
+            if self.family.mask_of(tensor) is not mask:
+                self.family.set_mask(tensor, mask)
 
     def results(self, outputs):
         masks = [self.family.mask_of(tensor) for tensor in outputs]

@@ -8,7 +8,7 @@ import functools
 
 import tensorflow as tf
 
-from keras_remat.families import segments, wrapping
+from keras_remat.families import replaced, segments, wrapping
 from keras_remat.families.base import Call
 
 
@@ -91,7 +91,7 @@ def convert(family, model, parts, runtime):
         outputs = [tensors[key] for key in keys]
         return tf.nest.pack_sequence_as(model._nested_outputs, outputs)
 
-    wrapping.replace_call(model, call)
+    replaced.replace_call(model, call)
 
 
 def _build_chain(model, inputs):

@@ -137,6 +137,15 @@ def recomputed_call(wrapper, layer, family, runtime):
     return types.MethodType(unconverted(as_method(call, layer.call)), wrapper)
 
 
+@property
+def no_cell(wrapper):
+    """In the place of `state_size`: an RNN layer asks its cell for that."""
+    raise RematError(
+        "The steps of an RNN layer share dropout masks that its cell keeps, so it is recomputed as a whole. "
+        f"Received: the cell {wrapper.layer.name!r} in Recompute. Wrap the RNN layer: Recompute(RNN(cell))."
+    )
+
+
 def run_segments(wrapper, family, runtime, sizes, inputs, training, mask):
     """Run the layers of a RecomputeSequential, of which each puts out so many elements (None: all alike)."""
     layers = list(wrapper.layers)
@@ -191,45 +200,6 @@ def with_layers(family, config, custom_objects):
     deserialize = family.module("layers").deserialize
     layers = [deserialize(c, custom_objects=custom_objects) for c in config["layers"]]
     return dict(config, layers=layers)
-
-
-_PLAIN_CALL = "_keras_remat_plain_call"  # on a layer: the `call` that the instance had, None if the class's
-
-
-def replace_call(layer, call):
-    """Make the function `call` the method of `layer` alone: a method, as saving and copies expect."""
-    method = types.MethodType(unconverted(as_method(call, layer.call)), layer)
-    vars(layer)[_PLAIN_CALL] = vars(layer).get("call")
-    vars(layer)["call"] = method  # not by attribute: Keras would track it
-
-
-def make_block(family, layer, runtime):
-    """Make every call of `layer` a block."""
-
-    def call(self, *args, **kwargs):
-        run = family.convertible(plain_call(self), self)
-        return runtime.call(self.name, run, (self,), family, args, kwargs)
-
-    replace_call(layer, call)
-
-
-def is_call_replaced(layer):
-    """True if `replace_call` gave `layer` its method."""
-    return _PLAIN_CALL in vars(layer)
-
-
-def plain_call(layer):
-    """Return the method that `replace_call` replaced."""
-    return vars(layer)[_PLAIN_CALL] or type(layer).call.__get__(layer)
-
-
-def restore_call(layer):
-    """Undo `replace_call`, if it was done."""
-    if is_call_replaced(layer):
-        before = vars(layer).pop(_PLAIN_CALL)
-        del vars(layer)["call"]
-        if before is not None:
-            vars(layer)["call"] = before
 
 
 def weights_in_order(layers):

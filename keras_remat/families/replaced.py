@@ -1,0 +1,43 @@
+"""Methods of a layer that are replaced on the instance: what makes it, or a model, recomputed in place."""
+
+import types
+
+from keras_remat.families.wrapping import as_method
+from keras_remat.replay.marks import unconverted
+
+_PLAIN = "_keras_remat_plain"  # on a layer: by name, methods that the instance had, None for the class's
+
+
+def replace_call(layer, call, name="call"):
+    """Make the function `call` a method of `layer` alone: a method, as saving and copies expect."""
+    method = types.MethodType(unconverted(as_method(call, getattr(layer, name))), layer)
+    vars(layer).setdefault(_PLAIN, {})[name] = vars(layer).get(name)
+    vars(layer)[name] = method  # not by attribute: Keras would track it
+
+
+def make_block(family, layer, runtime, name="call"):
+    """Make every call of the method `name` of `layer` a block."""
+
+    def call(self, *args, **kwargs):
+        run = family.convertible(plain_call(self, name), self)
+        return runtime.call(self.name, run, (self,), family, args, kwargs)
+
+    replace_call(layer, call, name)
+
+
+def is_call_replaced(layer):
+    """True if `replace_call` gave `layer` its method."""
+    return _PLAIN in vars(layer)
+
+
+def plain_call(layer, name="call"):
+    """Return the method that `replace_call` replaced."""
+    return vars(layer)[_PLAIN][name] or getattr(type(layer), name).__get__(layer)
+
+
+def restore_call(layer):
+    """Undo `replace_call`, if it was done."""
+    for name, before in vars(layer).pop(_PLAIN, {}).items():
+        del vars(layer)[name]
+        if before is not None:
+            vars(layer)[name] = before
