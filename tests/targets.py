@@ -94,6 +94,8 @@ class Target(NamedTuple):
             or hasattr(keras.layers.Conv2D, "_jit_compiled_convolution_op"),
             "quantized layers": self.is_keras3 and self.version >= (3, 4),
             "global seed": self.framework_name != "jax",  # Keras refuses it in traces
+            # Of pages and docstrings. Some blocks are about tf_keras, which only the newest environment has.
+            "doctests": self.is_keras3 and (tf is None or importlib.util.find_spec("tf_keras") is not None),
             self.framework_name: True,
         }
         if tf is not None:
@@ -104,7 +106,6 @@ class Target(NamedTuple):
                     "saved models": not self.is_symbolic and self.version >= (2, 0) and not self.is_keras3,
                     "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
                     "forward mode": hasattr(getattr(tf, "autodiff", None), "ForwardAccumulator"),
-                    "doctests": self.name == "tf_keras",
                     "functions for loops": _control_flow_is_functions(tf),
                 }
             )
@@ -254,12 +255,10 @@ def framework_of(name):
 
 
 def best_name():
-    """The newest Keras that the environment has, on TensorFlow if it has that."""
-    if importlib.util.find_spec("tf_keras"):
-        return "tf_keras"
+    """Keras 3 if the environment has it, on TensorFlow if it has that; else the Keras of TensorFlow."""
     if importlib.util.find_spec("tensorflow") is None:
         return "keras3-jax" if importlib.util.find_spec("jax") else "keras3-torch"
-    if importlib.util.find_spec("keras") and not importlib.util.find_spec("keras.engine"):
+    if importlib.util.find_spec("keras") and importlib.util.find_spec("keras.ops"):
         return "keras3-tensorflow"
     return "tf.keras"
 
