@@ -131,8 +131,27 @@ def test_symbolic_inputs(target, keras, mode):
         ON(lambda x: x * 2.0)(keras.Input((6,)))
 
 
+class Holder:
+    """An object with layers that is none."""
+
+    def __init__(self, *layers):
+        self.layers = layers
+
+    @ON
+    def run(self, x):
+        return self.layers[0](x)
+
+
+USES = {
+    "in a closure": lambda layer: ON(lambda x: layer(x)),
+    "of an object": lambda layer: Holder(layer).run,
+    "in an object in a closure": lambda layer: (lambda one: ON(lambda x: one.layers[0](x)))(Holder(layer)),
+}
+
+
 @pytest.mark.modes("loop")
-def test_losses_of_layers_used(target, keras, mode):
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_losses_of_layers_used(use, target, keras, mode):
     layer = keras.layers.Dense(3, activity_regularizer=keras.regularizers.l2(1.0))
     layer(target.tensor(X))
 
@@ -140,7 +159,7 @@ def test_losses_of_layers_used(target, keras, mode):
         return lambda x: [function(x), *layer.losses]
 
     expected = differentiate(target, mode, with_losses(lambda x: layer(x)), X)
-    received = differentiate(target, mode, with_losses(ON(lambda x: layer(x))), X)
+    received = differentiate(target, mode, with_losses(use(layer)), X)
     assert len(expected) == len(received) == 3
     for numbers in zip(expected, received):
         assert_same("outputs, loss, gradient", *numbers, tolerance=target.tolerance(mode))

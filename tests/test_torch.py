@@ -16,6 +16,7 @@ from keras_remat import (
     RecomputeMismatchError,
     RematError,
     is_recomputing,
+    recompute_all,
     recompute_enabled,
     recompute_grad,
 )
@@ -57,6 +58,23 @@ def test_module_with_buffers(mode, torch, keras, L):
     for plain, wrapped in zip(*results):
         assert_same("gradient or buffer", plain.numpy(), wrapped.numpy())
     assert results[1][-1] == 3  # batches that were counted
+
+
+@pytest.mark.modes("loop")
+def test_module_in_a_function(mode, torch):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.BatchNorm1d(6)
+
+        @recompute_grad(enabled=True)
+        def forward(self, x):
+            return torch.tanh(self.inner(x))
+
+    net, module = Net(), torch.nn.BatchNorm1d(6)
+    for run in (net, recompute_grad(lambda x: torch.tanh(module(x)), enabled=True)):
+        run(torch.tensor(X, requires_grad=True)).sum().backward()
+    assert net.inner.num_batches_tracked == module.num_batches_tracked == 1
 
 
 def make_shifted(keras, torch):
@@ -193,6 +211,31 @@ def test_compiled(mode, target, torch, keras, L):
         results.append([x.grad, *(w.value.grad for w in model.trainable_weights)])
     for plain, wrapped in zip(*results):
         assert_same("gradient", plain.numpy(), wrapped.numpy(), 1e-6)
+
+
+@pytest.mark.modes("loop")
+def test_input_written_in_place(mode, torch, L):
+    module = torch.nn.Sequential(torch.nn.ReLU(inplace=True), torch.nn.Linear(6, 6))
+    hidden = torch.tensor(X, requires_grad=True) * 2
+    with pytest.raises(RematError, match="inplace=False"):
+        Recompute(L.TorchModuleWrapper(module))(hidden)
+
+
+EXPORTS = {
+    "export": lambda torch, model, x: torch.export.export(model, (x,)).module(),
+    "jit": lambda torch, model, x: torch.jit.trace(model, x),
+}
+
+
+@pytest.mark.modes("loop")
+@pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
+def test_exported_program(export, mode, torch, keras, L):
+    """It predicts, and holds no second run."""
+    model = keras.Sequential([keras.Input((6,)), L.Dense(6, activation="gelu"), Recompute(L.Dense(3))])
+    x = torch.tensor(X)
+    plain = model(x, training=False).detach()
+    run = export(torch, recompute_all(model), x)
+    assert_same("output", plain.numpy(), run(x).detach().numpy(), 1e-6)
 
 
 @pytest.mark.modes("loop")

@@ -19,6 +19,7 @@ from keras_remat.backends.base import (  # noqa: F401
 )
 from keras_remat.errors import RecomputeMismatchError, RematError
 from keras_remat.replay import host_random
+from keras_remat.replay.captured import captured
 
 #: Variables are written in place, so a block's are kept by its state; they need not be inputs: autograd
 #: finds the parameters that a block uses by itself.
@@ -41,6 +42,9 @@ else:
             return checkpoint(*args, **kwargs)
 
 
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # since 2.7
+
+
 class _Replaying(threading.local):
     depth = 0
 
@@ -54,8 +58,8 @@ def is_replaying():
 
 
 def may_differentiate(is_inference):
-    """True if a gradient may be asked of what is computed now."""
-    return torch.is_grad_enabled()
+    """True if a gradient may be asked of what is computed now: not of a program that is being exported."""
+    return torch.is_grad_enabled() and not torch.jit.is_tracing() and not _is_exporting()
 
 
 def run(call, variables, name):
@@ -76,12 +80,18 @@ class _Runs:
     def __init__(self, call, name):
         self.call, self.name = call, name
         self.randomness = host_random.state()
-        self.buffers = _Buffers(call.block.family.all_sublayers(call.block.layers))
+        self.buffers = _Buffers(_holders(call.block))
         self.samples = None
 
     def __call__(self, *tensors):
         if self.samples is None:
+            versions = list(map(version, tensors))
             results = self.call(list(tensors))
+            if versions != list(map(version, tensors)):
+                raise RematError(
+                    "A recomputed block must leave its inputs as they are for its second run. Received: "
+                    f"block {self.name!r} that writes one in place. Let it make a new one (inplace=False)."
+                )
             self.samples = [_sample(t) for t in results]
             self.buffers.keep_written()
             return results
@@ -108,11 +118,17 @@ class _Runs:
             )
 
 
-class _Buffers:
-    """Buffers of PyTorch modules inside layers, which are no variables of Keras: running statistics."""
+def _holders(block):
+    """List what may hold modules: the block's layers, or what a function finds and is a method of."""
+    layers = block.family.all_sublayers(block.layers)
+    return layers or [getattr(block.run, "__self__", None), *captured(block.run)]
 
-    def __init__(self, layers):
-        modules = [m for layer in layers if isinstance(layer, torch.nn.Module) for m in layer.modules()]
+
+class _Buffers:
+    """Buffers of PyTorch modules, which are no variables of Keras: running statistics."""
+
+    def __init__(self, holders):
+        modules = [m for holder in holders if isinstance(holder, torch.nn.Module) for m in holder.modules()]
         places = {id(b): (m, k) for m in modules for k, b in m._buffers.items() if b is not None}
         self.entries = [(m, k, m._buffers[k].detach().clone()) for m, k in places.values()]
 
@@ -190,7 +206,7 @@ def assigned(value, variable):
 
 def version(value):
     """Return a number that changes when the tensor is written in place."""
-    return value._version
+    return None if value.is_inference() else value._version
 
 
 def copied(value):
