@@ -26,10 +26,6 @@ class Limit(NamedTuple):
         )
 
 
-ALL = ("keras", "tf.keras", "tf.keras-eager", "tf_keras")
-KERAS_3 = ("keras3-tensorflow", "keras3-jax", "keras3-torch")
-KERAS3 = ("keras3-tensorflow", "keras3-jax", "keras3-torch")
-
 KERAS3 = ("keras3-tensorflow", "keras3-jax", "keras3-torch")
 
 LIMITS = (
@@ -71,7 +67,8 @@ LIMITS = (
     Limit(
         "test_layers_plain.py::test_layer?*-RandomCrop?",
         KERAS3,
-        "RandomCrop of Keras 3 puts out another shape in inference",
+        "RandomCrop of Keras 3 puts out another shape in inference since 3.8",
+        ((3, 8), (9, 0)),
     ),
     Limit(
         "test_layers_plain.py::test_training_as_a_tensor?function*",
@@ -83,6 +80,54 @@ LIMITS = (
         KERAS3,
         "Keras 3.3 has no losses for a dict of outputs that operations make",
         ((3, 3), (3, 3)),
+    ),
+    Limit(
+        "test_arguments.py::test_none_in_a_nested_argument*",
+        KERAS3,
+        "layers of Keras 3 up to 3.12 take no None beside tensors in a nested argument",
+        ((3, 3), (3, 12)),
+    ),
+    Limit(
+        "test_control_flow.py::test_control_flow_of_keras?*-scan?",
+        KERAS3,
+        "Keras 3.3 has no ops.scan",
+        ((3, 3), (3, 3)),
+    ),
+    Limit(
+        "test_control_flow.py::test_random_numbers_of_keras?*-beta?",
+        ("keras3-tensorflow",),
+        "random.beta of Keras 3.3 tests a tensor as a bool where a model is made",
+        ((3, 3), (3, 3)),
+    ),
+    Limit(
+        "test_control_flow.py::test_random_numbers_of_keras?*-shuffle?",
+        ("keras3-tensorflow",),
+        "random.shuffle of Keras 3 has no gradient up to 3.7",
+        ((3, 3), (3, 7)),
+    ),
+    Limit(
+        "test_layers_attention.py::test_masks*",
+        KERAS3,
+        "Attention of Keras 3 up to 3.10 does not spread the mask of the values over the queries",
+        ((3, 3), (3, 10)),
+    ),
+    *(
+        Limit(
+            f"{test}?*model by name?",
+            KERAS3,
+            "Keras 3 up to 3.7 does not read its own HDF5 files of models by name",
+            ((3, 3), (3, 7)),
+        )
+        for test in ("test_invisible.py::test_weight_files", "test_saving.py::test_weight_files")
+    ),
+    *(
+        Limit(
+            f"test_invisible.py::{test}?nested.*",
+            KERAS3,
+            "Keras 3 up to 3.6 makes no model again in which a layer reads what came of its own output",
+            ((3, 3), (3, 6)),
+        )
+        for test in ("test_files_load_without_us", "test_keras_files_load_without_us")
     ),
     Limit(
         "test_keras3.py::test_metric_inside*",
@@ -151,7 +196,7 @@ LIMITS = (
     ),
     Limit(
         "test_saving.py::test_h5_file_stays_compiled",
-        KERAS_3,
+        KERAS3,
         "Keras 3 builds the optimizer of an HDF5 file for no variables, so its model does not train on",
     ),
     Limit(

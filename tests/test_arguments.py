@@ -62,7 +62,18 @@ def test_nested_arguments(prove, keras, ops):
         return outputs + more["scale"] * ops.tanh(more["shifts"][0]) - more["shifts"][1]
 
     def use(layer, a, b):
-        return layer(a, more={"scale": b, "shifts": [a, b], "pair": (b, None)})
+        return layer(a, more={"scale": b, "shifts": [a, b], "pair": (b, a)})
+
+    prove(lambda: make_layer(keras, call), A, B, call=use, subclass=True)
+
+
+def test_none_in_a_nested_argument(prove, keras, ops):
+    def call(self, inputs, more=None):
+        assert more["pair"][1] is None
+        return ops.matmul(inputs, self.kernel) * more["pair"][0] + ops.tanh(more["shifts"][0])
+
+    def use(layer, a, b):
+        return layer(a, more={"shifts": [a, b], "pair": (b, None)})
 
     prove(lambda: make_layer(keras, call), A, B, call=use, subclass=True)
 

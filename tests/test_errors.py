@@ -99,10 +99,8 @@ def test_bad_variable(monkeypatch, target, keras, L):
     assert_explains(error, "'yes'")
 
 
-def train(target, layer):
-    """Loss, gradients and weights of one step, which is undone."""
-    model = target.keras.Sequential([layer])
-    model.build((None, 6))
+def train(target, layer, model):
+    """Loss, gradients and weights of one step of the model that is the layer, which is undone."""
     weights = target.weights_of(layer)
     before = [target.get_value(weight) for weight in weights]
     try:
@@ -115,15 +113,18 @@ def train(target, layer):
 
 def assert_fails_and_recovers(target, layer, failure, fail):
     """`fail(True)` makes a step of `layer` raise `failure`; before and after, all is as it was."""
-    before, weights = train(target, layer), get_weights(layer)
+    # Made before it fails: what a Keras raises while it makes a model is not always what a layer raised.
+    model = target.keras.Sequential([layer])
+    model.build((None, 6))
+    before, weights = train(target, layer, model), get_weights(layer)
     fail(True)
     with pytest.raises(failure) as error:
-        train(target, layer)
+        train(target, layer, model)
     fail(False)
     assert scopes() == [] and not is_recomputing()
     for pair in zip(weights, get_weights(layer)):
         assert_same("weight", *pair)
-    for pair in zip(before, train(target, layer)):
+    for pair in zip(before, train(target, layer, model)):
         assert_same("number", *pair)
     return error
 
@@ -222,7 +223,9 @@ def test_exception_while_a_model_is_made(keras, L):
         raise ValueError("stop")
 
     inputs = keras.Input((6,))
-    with pytest.raises(ValueError, match="stop"):
+    with pytest.raises(Exception, match="stop") as plain:  # Keras 3.3 makes a RuntimeError of it
+        make_layer(keras, call)(inputs)
+    with pytest.raises(plain.type, match="stop"):
         Recompute(make_layer(keras, call))(inputs)
     assert scopes() == []
     assert tuple(Recompute(L.Dense(3))(inputs).shape)[-1] == 3

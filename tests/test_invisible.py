@@ -143,13 +143,18 @@ def test_checkpoints(from_converted, target, tmp_path):
     same_predictions(target, source, other)
 
 
+def make_plain_chain(kit):
+    return make_chain(kit, 2, rate=0)
+
+
 FILES = {
-    "weights.h5": make_plain_nest,
-    "chain.h5": lambda kit: make_chain(kit, 2, rate=0),
+    "chain.weights.h5": make_plain_chain,
+    "nested.weights.h5": make_plain_nest,
+    "chain.h5": make_plain_chain,
     "nested.h5": make_plain_nest,
 }
-SAVED = {"chain": lambda kit: make_chain(kit, 2, rate=0), "matched": make_concatenations}
-KERAS_FILES = {"nested.keras": make_plain_nest}
+SAVED = {"chain": make_plain_chain, "matched": make_concatenations}
+KERAS_FILES = {"chain.keras": make_plain_chain, "nested.keras": make_plain_nest}
 
 
 def save(target, folder, kind, make):
@@ -165,7 +170,7 @@ def save(target, folder, kind, make):
         model.compile(optimizer, "mean_squared_error")  # Keras 3 does not find "mse" in HDF5 files
         model.fit(X, Y, epochs=2, shuffle=False, verbose=0)
         path = folder / f"{who}.{kind}"
-        if kind.startswith("weights"):
+        if "weights" in kind:
             model.save_weights(str(path))
             path.with_name(path.name + ".json").write_text(model.to_json())
         elif "." in kind:

@@ -249,5 +249,5 @@ def test_export_serves_without_us(target, tmp_path):
     model = make_model(target)
     set_weights(model)
     model.fit(X, Y, verbose=0)
-    model.export(str(tmp_path / "model"), verbose=False)
+    model.export(str(tmp_path / "model"))
     assert_serves_without_us(model, tmp_path)
