@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.needs("keras 3"), pytest.mark.modes("loop", "function"
 X, SERIES = floats(4, 6), floats(2, 5, 8)
 
 ATTENTION = {
-    "MultiHeadAttention": lambda L: L.MultiHeadAttention(2, 4, dropout=0.3, use_bias=False),
-    "GroupedQueryAttention": lambda L: L.GroupedQueryAttention(4, 4, 2, dropout=0.3, use_bias=False),
+    "MultiHeadAttention": lambda L: L.MultiHeadAttention(2, 4, dropout=0.3),
+    "GroupedQueryAttention": lambda L: L.GroupedQueryAttention(4, 4, 2, dropout=0.3),
 }
 
 

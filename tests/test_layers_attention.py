@@ -39,7 +39,7 @@ def test_multi_head(dropout, prove, L):
         return layer(x, y)
 
     def make():
-        return L.MultiHeadAttention(2, 3, dropout=dropout, use_bias=False)
+        return L.MultiHeadAttention(2, 3, dropout=dropout)
 
     prove(make, QUERY, VALUE, call=call, subclass=True)
 
