@@ -55,7 +55,9 @@ def run_python(session, environment, *args, **env):
     """Run Python of an environment in the root of the project."""
     session.chdir(ROOT)
     python = ENVS / environment / "bin" / "python"
-    session.run(str(python), *args, env={"PYTHONPATH": str(ROOT), **env}, external=True)
+    # Environments are shared by many processes, so what one has compiled is kept for all.
+    env = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "", **env}
+    session.run(str(python), *args, env=env, external=True)
 
 
 def add_environment(environment):

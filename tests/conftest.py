@@ -30,7 +30,6 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore::FutureWarning")
     config.target = targets.load(config.getoption("--target") or targets.best_name())
     mutation.apply(os.environ.get(mutation.VARIABLE))
-    gc.freeze()  # what was imported stays, so looking for garbage need not look at it
 
 
 def pytest_generate_tests(metafunc):
@@ -55,6 +54,11 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xfail(reason=limit.reason, strict=True))
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
+
+
+def pytest_collection_finish(session):
+    gc.collect()
+    gc.freeze()  # what was imported and collected stays, so looking for garbage need not look at it
 
 
 @pytest.fixture
