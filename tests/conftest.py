@@ -56,9 +56,10 @@ def pytest_collection_modifyitems(config, items):
     items[:] = kept
 
 
-def pytest_collection_finish(session):
+def pytest_runtest_logfinish():
+    """Let the next test look for garbage in its own objects only: what is left was imported, or cached."""
     gc.collect()
-    gc.freeze()  # what was imported and collected stays, so looking for garbage need not look at it
+    gc.freeze()
 
 
 @pytest.fixture
