@@ -15,7 +15,7 @@ from python_discovery import get_interpreter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cells import ALL, ENVIRONMENTS, EXAMPLE_ENVIRONMENTS, FIRST, NEWEST, OPEN, TESTS
+from cells import CELLS, ENVIRONMENTS, EXAMPLE_ENVIRONMENTS, FIRST, NEWEST, TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVS = ROOT / ".envs"
@@ -79,7 +79,7 @@ def add_cell(cell):
         args = ("-m", "pytest", "tests", *options, *session.posargs)
         run_python(session, cell.environment.name, *args, **ON_CPU)
 
-    tags = [] if cell in OPEN else ["test"] if cell is FIRST else ["rest"]
+    tags = ["test"] if cell is FIRST else ["rest"]
     add(cell.name, test, tags=tags, requires=[cell.environment.name])
 
 
@@ -135,7 +135,7 @@ def package(session):
 
 for environment in ENVIRONMENTS:
     add_environment(environment)
-for cell in ALL:
+for cell in CELLS:
     add_cell(cell)
 
 add("lint", lint, python=newest_python(), tags=["rest"])
