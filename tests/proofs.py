@@ -156,8 +156,8 @@ class Result(NamedTuple):
 
 
 def assert_same_results(plain, wrapped, tolerance, predict=True):
-    """Losses, weights, state and predictions of two models are the same, and gradients up to `tolerance`."""
-    nearer = min(tolerance, 1e-6)
+    """Losses, gradients, weights, state and predictions of two models are the same."""
+    nearer = tolerance / 10 if tolerance == targets.COMPILED else tolerance  # what is not a gradient
     assert len(plain.steps) == len(wrapped.steps)
     for number, (one, other) in enumerate(zip(plain.steps, wrapped.steps)):
         assert_same(f"loss of step {number}", one.loss, other.loss, nearer)

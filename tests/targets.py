@@ -24,6 +24,9 @@ NAMES = (
     "keras3-torch",
 )
 
+# How far gradients may be apart where XLA compiles.
+COMPILED = 1e-5
+
 
 class Target(NamedTuple):
     """A Keras, its TensorFlow (None if it runs on another framework), and the modes in which it trains.
@@ -216,7 +219,7 @@ class Target(NamedTuple):
         if self.framework_name == "torch" or self.tf is not None and mode in ("loop", "fit-eager"):
             return 0.0
         compiled = mode == "xla" or self.framework_name == "jax" or self.is_keras3 and mode == "fit"
-        return 1e-5 if compiled else 1e-6
+        return COMPILED if compiled else 1e-6
 
     def initializer(self, seed):
         """The same weights each time: a seed of Keras 2.3.1 on TensorFlow 2 gives others each time."""
