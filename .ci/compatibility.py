@@ -24,9 +24,9 @@ KERAS_NAMES = {
     "tf.keras": "tf.keras",
     "tf.keras-eager": "tf.keras, v2 behavior",
     "tf_keras": "tf_keras",
-    "keras3-tensorflow": "on TensorFlow",
-    "keras3-jax": "on JAX",
-    "keras3-torch": "on PyTorch",
+    "keras3-tensorflow": "Keras 3 on TensorFlow",
+    "keras3-jax": "Keras 3 on JAX",
+    "keras3-torch": "Keras 3 on PyTorch",
 }
 SHORT = {"keras": "Keras", "tensorflow": "TF"}
 # These modules test the project, not what a Keras can do.
