@@ -131,14 +131,25 @@ def test_xla_merges_nothing(mode, target, tf):
     assert products[1] == products[0] + 3  # of the three layers of the block
 
 
+def make_feed_forward(keras, is_residual):
+    """Two Dense layers; or these, of the normalized input, added to it."""
+    L = keras.layers
+    block = keras.Sequential([L.Dense(256, "gelu"), L.Dense(64)])
+    if not is_residual:
+        return block
+    inputs = keras.Input((64,))
+    return keras.Model(inputs, inputs + block(L.LayerNormalization()(inputs)))
+
+
 @pytest.mark.needs("jax")
 @pytest.mark.modes("function")
-def test_compiled_step_needs_less(mode, target, keras, L):
+@pytest.mark.parametrize("is_residual", [False, True])
+def test_compiled_step_needs_less(is_residual, mode, target, keras):
     """What XLA sets aside for a step of training, weights and gradients included."""
     sizes = []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
-        blocks = [keras.Sequential([L.Dense(256, "gelu"), L.Dense(64)]) for _ in range(8)]
+        blocks = [make_feed_forward(keras, is_residual) for _ in range(8)]
         model = keras.Sequential([keras.Input((64,)), *map(wrap, blocks)])
         trainer = steps.trainer(target, mode, model)
         sizes.append(trainer.temporary_bytes([floats(512, 64)], floats(512, 64)))

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax._src import core
 
+from keras_remat.backends import jax_lowering
 from keras_remat.replay import host_random
 
 _MOST = 16  # traces that a layer keeps
@@ -93,7 +94,7 @@ def run(call):
 
 
 def _checkpointed(call):
-    return jax.checkpoint(lambda *tensors: call(list(tensors)))
+    return jax.checkpoint(lambda *tensors: call(list(tensors)), policy=jax_lowering.policy)
 
 
 def _traces_of(block):
