@@ -188,10 +188,13 @@ class Loop:
 
     def temporary_bytes(self, x, y):
         """What the compiled step sets aside beside its arguments and results."""
+        return self.lowered(x, y).compile().memory_analysis().temp_size_in_bytes
+
+    def lowered(self, x, y):
+        """The step as XLA is given it."""
         weights, state = self.model.trainable_variables, self.model.non_trainable_variables
         values = [w.value for w in weights], [s.value for s in state]
-        lowered = self._step.lower(*values, [tensor(part) for part in x], tensor(y))
-        return lowered.compile().memory_analysis().temp_size_in_bytes
+        return self._step.lower(*values, [tensor(part) for part in x], tensor(y))
 
     def blocks(self, x, y):
         """How many blocks a step computes again."""

@@ -5,6 +5,7 @@ read from the graphs and programs that they run.
 """
 
 import gc
+import re
 import weakref
 
 import on_tensorflow
@@ -146,14 +147,16 @@ def make_feed_forward(keras, is_residual):
 @pytest.mark.parametrize("is_residual", [False, True])
 def test_compiled_step_needs_less(is_residual, mode, target, keras):
     """What XLA sets aside for a step of training, weights and gradients included."""
-    sizes = []
+    sizes, choices = [], []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
         blocks = [make_feed_forward(keras, is_residual) for _ in range(8)]
         model = keras.Sequential([keras.Input((64,)), *map(wrap, blocks)])
-        trainer = steps.trainer(target, mode, model)
-        sizes.append(trainer.temporary_bytes([floats(512, 64)], floats(512, 64)))
+        trainer, data = steps.trainer(target, mode, model), ([floats(512, 64)], floats(512, 64))
+        sizes.append(trainer.temporary_bytes(*data))
+        choices.append(len(re.findall(r"compare +EQ", trainer.lowered(*data).as_text())))
     assert 2 * sizes[1] < sizes[0]
+    assert choices == [0, 8]  # not every XLA needs them: each second run waits by data, too
 
 
 @pytest.mark.needs("jax")

@@ -23,7 +23,8 @@ def _tied(*args):
     if last == 0:
         return list(args)
     probe = args[last].ravel()[0]
-    return [_tie(x, probe == probe) for x in args[:last]] + list(args[last:])
+    is_number = probe == probe
+    return [_tie(x, is_number) for x in args[:last]] + list(args[last:])
 
 
 def _tie(x, is_number):
