@@ -7,15 +7,14 @@ import types
 
 from keras_remat import engine
 from keras_remat.errors import RematError, UnsupportedFamilyError
-from keras_remat.families import family_of, function_family
+from keras_remat.families import family_of, function_family, root_of
 from keras_remat.families.wrapping import with_signature_of
 from keras_remat.pure import Block
-from keras_remat.replay.captured import captured, leaves_of
+from keras_remat.replay.captured import captured, reached
 from keras_remat.replay.marks import unconverted
 
 _LOGGER = logging.getLogger("keras_remat")
 _TOLD = []
-_NO_OBJECTS = (types.ModuleType, types.FunctionType, type)  # with attributes that are not theirs alone
 
 
 @unconverted
@@ -104,23 +103,18 @@ def _owner(call, args):
 
 
 def _block(call, owner, arguments):
-    layers = _layers([owner, *captured(call)])
+    found = reached([owner, *captured(call)], _is_layer)
+    layers = list(filter(_is_layer, found))
     family = family_of(layers[0]) if layers else function_family(arguments)
     if owner is not None and not hasattr(call, "__self__"):
         call = types.MethodType(call, owner)
     name = getattr(owner, "name", None) or getattr(call, "__name__", "function")
-    return Block(name, family.convertible(call, owner), layers, family)
-
-
-def _layers(values):
-    """List the layers among `values`, and those that an object among them holds."""
-    layers = [x for x in values if _is_layer(x)]
-    objects = [x for x in values if not _is_layer(x) and not isinstance(x, _NO_OBJECTS)]
-    held = leaves_of(v for x in objects for v in getattr(x, "__dict__", {}).values())
-    return layers + [x for x in held if _is_layer(x)]
+    return Block(name, family.convertible(call, owner), layers, family, family.backend.modules(found))
 
 
 def _is_layer(value):
+    if root_of(value) is None:  # most are none, and an error would spell each of them out
+        return False
     try:
         family_of(value)
     except UnsupportedFamilyError:

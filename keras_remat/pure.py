@@ -12,12 +12,13 @@ from keras_remat.errors import RematError
 
 
 class Block(NamedTuple):
-    """A call that may run twice: `run(*args, **kwargs)` uses only the layers in `layers`."""
+    """A call that may run twice: `run(*args, **kwargs)` uses only these layers, and modules of PyTorch."""
 
     name: str
     run: Callable
     layers: Sequence[Any]
     family: Any
+    modules: Sequence[Any] = ()
 
 
 class _Notes(NamedTuple):
@@ -81,7 +82,9 @@ class Pure:
     def _check_returned(self, flat):
         """Raise if a tensor lies in an object that the backend does not look into: it has no gradient."""
         backend = self.block.family.backend
-        for leaf in flat if not backend.FOLLOWS_OBJECTS else ():
+        if backend.FOLLOWS_OBJECTS:
+            return
+        for leaf in flat:
             if any(backend.is_tensor(x) and "float" in str(x.dtype) for x in _attributes(leaf)):
                 raise RematError(
                     "A recomputed block must return tensors, or lists, tuples and dicts of them. Received: "

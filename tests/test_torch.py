@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_module_with_buffers(mode, torch, keras, L):
 
 
 @pytest.mark.modes("loop")
-def test_module_in_a_function(mode, torch):
+def test_module_in_a_function(mode, torch, keras):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -71,10 +72,18 @@ def test_module_in_a_function(mode, torch):
         def forward(self, x):
             return torch.tanh(self.inner(x))
 
-    net, module = Net(), torch.nn.BatchNorm1d(6)
-    for run in (net, recompute_grad(lambda x: torch.tanh(module(x)), enabled=True)):
+    modules, dense = [torch.nn.BatchNorm1d(6) for _ in range(3)], keras.layers.Dense(6)
+    in_closure, in_object, beside_layer = modules
+    holder = types.SimpleNamespace(module=in_object)
+    net = Net()
+    for run in (
+        net,
+        recompute_grad(lambda x: torch.tanh(in_closure(x)), enabled=True),
+        recompute_grad(lambda x: torch.tanh(holder.module(x)), enabled=True),
+        recompute_grad(lambda x: torch.tanh(beside_layer(dense(x))), enabled=True),
+    ):
         run(torch.tensor(X, requires_grad=True)).sum().backward()
-    assert net.inner.num_batches_tracked == module.num_batches_tracked == 1
+    assert [m.num_batches_tracked for m in (net.inner, *modules)] == [1, 1, 1, 1]
 
 
 def make_shifted(keras, torch):
@@ -230,7 +239,7 @@ EXPORTS = {
 @pytest.mark.modes("loop")
 @pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
 def test_exported_program(export, mode, torch, keras, L):
-    """It predicts, and holds no second run."""
+    """It predicts what the model does."""
     model = keras.Sequential([keras.Input((6,)), L.Dense(6, activation="gelu"), Recompute(L.Dense(3))])
     x = torch.tensor(X)
     plain = model(x, training=False).detach()
@@ -244,10 +253,10 @@ def test_mask_set_after_the_call(mode, torch, keras, L):
     results = []
     for wrap in (lambda layer: layer, Recompute):
         lstm = wrap(L.LSTM(3))
-        x = torch.tensor(floats(4, 5, 6), requires_grad=True)
-        loss = lstm(x).square().sum()
-        mask = torch.tensor([[True, True, False, False, False]] * 4)
+        lstm.build((4, 5, 6))
         set_weights(lstm)
+        x = torch.tensor(floats(4, 5, 6), requires_grad=True)
+        mask = torch.tensor([[True, True, False, False, False]] * 4)
         loss = lstm(x).square().sum()
         x._keras_mask = mask
         loss.backward()

@@ -5,6 +5,11 @@ def check_captured(name, find):
     """Nothing to check: gradients of tensors that a block finds elsewhere are followed."""
 
 
+def modules(values):
+    """Return none: only PyTorch has modules, with buffers that are no variables."""
+    return ()
+
+
 def marks(tensor):
     """Return nothing: masks are part of a block's state."""
     return {}

@@ -10,6 +10,7 @@ from keras_remat.backends.base import (  # noqa: F401
     keep_outside,
     marked,
     marks,
+    modules,
 )
 from keras_remat.backends.jax_trees import flatten, pack  # noqa: F401
 

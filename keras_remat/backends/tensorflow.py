@@ -3,6 +3,7 @@
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
+from keras_remat.backends.base import modules  # noqa: F401
 from keras_remat.errors import RematError
 from keras_remat.replay import autograph, eager, function_calls, graph, variable_ops, vectorized  # noqa: F401  they wrap functions
 from keras_remat.replay import scope as scopes

@@ -19,7 +19,6 @@ from keras_remat.backends.base import (  # noqa: F401
 )
 from keras_remat.errors import RecomputeMismatchError, RematError
 from keras_remat.replay import host_random
-from keras_remat.replay.captured import captured
 
 #: Variables are written in place, so a block's are kept by its state; they need not be inputs: autograd
 #: finds the parameters that a block uses by itself.
@@ -80,7 +79,8 @@ class _Runs:
     def __init__(self, call, name):
         self.call, self.name = call, name
         self.randomness = host_random.state()
-        self.buffers = _Buffers(_holders(call.block))
+        block = call.block
+        self.buffers = _Buffers([*modules(block.family.all_sublayers(block.layers)), *block.modules])
         self.samples = None
 
     def __call__(self, *tensors):
@@ -118,18 +118,12 @@ class _Runs:
             )
 
 
-def _holders(block):
-    """List what may hold modules: the block's layers, or what a function finds and is a method of."""
-    layers = block.family.all_sublayers(block.layers)
-    return layers or [getattr(block.run, "__self__", None), *captured(block.run)]
-
-
 class _Buffers:
     """Buffers of PyTorch modules, which are no variables of Keras: running statistics."""
 
-    def __init__(self, holders):
-        modules = [m for holder in holders if isinstance(holder, torch.nn.Module) for m in holder.modules()]
-        places = {id(b): (m, k) for m in modules for k, b in m._buffers.items() if b is not None}
+    def __init__(self, outermost):
+        inner = [m for module in outermost for m in module.modules()]
+        places = {id(b): (m, k) for m in inner for k, b in m._buffers.items() if b is not None}
         self.entries = [(m, k, m._buffers[k].detach().clone()) for m, k in places.values()]
 
     def keep_written(self):
@@ -147,6 +141,11 @@ class _Buffers:
         finally:
             for (m, k, _), buffer in zip(self.entries, present):
                 m._buffers[k] = buffer
+
+
+def modules(values):
+    """List the modules among `values`."""
+    return [value for value in values if isinstance(value, torch.nn.Module)]
 
 
 _SAMPLE = 8

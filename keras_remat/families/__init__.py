@@ -21,14 +21,22 @@ def family_of(layer):
     Raises:
       UnsupportedFamilyError: if `layer` is no layer, or one of a Keras that is not supported.
     """
-    for cls in type(layer).__mro__:
-        match = _BASE_LAYER.match(cls.__module__)
-        if match and cls.__name__ == "Layer":
-            return family_at(match.group(1))
+    root = root_of(layer)
+    if root is not None:
+        return family_at(root)
     raise UnsupportedFamilyError(
         f"Only layers and models of Keras can be recomputed. Received: {layer!r} of type "
         f"{type(layer).__name__}. Wrap the layer itself; for a plain function use `recompute_grad`."
     )
+
+
+def root_of(value):
+    """Return the package of the Keras that `value` is a layer of, such as `tf_keras.src`; None if of none."""
+    for cls in type(value).__mro__:
+        match = _BASE_LAYER.match(cls.__module__)
+        if match and cls.__name__ == "Layer":
+            return match.group(1)
+    return None
 
 
 def family_at(root):
