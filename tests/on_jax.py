@@ -175,11 +175,11 @@ class Loop:
         return loss, [*floats, *weights], state
 
     def train(self, x, y, count):
-        return [self._train_once([tensor(part) for part in x], tensor(y)) for _ in range(count)]
+        return [self._train_once(x, y) for _ in range(count)]
 
     def _train_once(self, x, y):
         weights, state = self.model.trainable_variables, self.model.non_trainable_variables
-        loss, grads, values = self._step([w.value for w in weights], [s.value for s in state], x, y)
+        loss, grads, values = self._step(*self._arguments(x, y))
         for variable, value in zip(state, values):
             variable.assign(value)
         for weight, grad in zip(weights, grads[len(grads) - len(weights) :]):
@@ -192,15 +192,15 @@ class Loop:
 
     def lowered(self, x, y):
         """The step as XLA is given it."""
-        weights, state = self.model.trainable_variables, self.model.non_trainable_variables
-        values = [w.value for w in weights], [s.value for s in state]
-        return self._step.lower(*values, [tensor(part) for part in x], tensor(y))
+        return self._step.lower(*self._arguments(x, y))
 
     def blocks(self, x, y):
         """How many blocks a step computes again."""
-        weights, state = self.model.trainable_variables, self.model.non_trainable_variables
-        values = [w.value for w in weights], [s.value for s in state]
-        return _count_blocks(jax.make_jaxpr(self.step)(*values, [tensor(part) for part in x], tensor(y)))
+        return _count_blocks(jax.make_jaxpr(self.step)(*self._arguments(x, y)))
+
+    def _arguments(self, x, y):
+        variables = self.model.trainable_variables, self.model.non_trainable_variables
+        return (*([v.value for v in part] for part in variables), [tensor(part) for part in x], tensor(y))
 
     def predict(self, x):
         x = [tensor(part) for part in x]
