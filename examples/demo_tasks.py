@@ -1,7 +1,7 @@
 """The two jobs of the demo: a small GPT on Python's standard library, a ResNet on digits.
 
 Both are ordinary functional Keras models, written without a thought for recomputation. Each task
-gives a compiled model and two datasets: endless batches to train on, and held-out ones.
+gives a compiled model, batches to train on and held-out ones, the same on every backend of Keras.
 """
 
 import sysconfig
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 layers, ops = keras.layers, keras.ops
 
@@ -95,27 +94,47 @@ def digits(size):
     from sklearn.datasets import load_digits
 
     images, classes = load_digits(return_X_y=True)
-    images = tf.image.resize(images.reshape(-1, 8, 8, 1) / 8.0 - 1.0, (size, size))
-    return images.numpy(), classes.astype("int32")
+    images = (images.reshape(-1, 8, 8, 1) / 8.0 - 1.0).astype("float32")
+    images = ops.image.resize(images, (size, size))
+    return ops.convert_to_numpy(images), classes.astype("int32")
+
+
+class Batches(keras.utils.PyDataset):
+    """A number of batches, each drawn by `batch_at(index)`; every backend of Keras takes it."""
+
+    def __init__(self, count, batch_at):
+        # TensorFlow 2.21 ends a pipeline that it tunes only when its tuner wakes up, which takes seconds,
+        # then minutes. Keras has none tuned where two workers fetch the batches.
+        super().__init__(workers=2 if keras.backend.backend() == "tensorflow" else 1)
+        self.count, self.batch_at = count, batch_at
+
+    @property
+    def num_batches(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.batch_at(index)
 
 
 class GptTask:
     """Predict the next byte of source code."""
 
     title = "GPT, standard library"
+    batch, length = 8, 256
 
-    def __init__(self, batch=8, length=256):
-        self.length = length
+    def __init__(self):
         text = stdlib_bytes()
-        text, held_out = text[: -(2**14)], text[-(2**14) :]
-        rows = held_out[: len(held_out) // (length + 1) * (length + 1)].reshape(-1, length + 1)
-        self.held_out = dataset(inputs_and_targets(rows), batch)
+        self.text, held_out = text[: -(2**14)], text[-(2**14) :]
+        rows = len(held_out) // (self.length + 1)
+        rows = held_out[: rows * (self.length + 1)].reshape(rows, -1)
+        self.held_out = in_order(self.batch, *inputs_and_targets(rows))
 
-        def rows_at_random(generator):
-            starts = generator.randint(len(text) - length - 1, size=batch)
-            return inputs_and_targets(np.stack([text[s : s + length + 1] for s in starts]))
+    def training(self, count):
+        def batch_at(index):
+            starts = np.random.RandomState(index).randint(len(self.text) - self.length - 1, size=self.batch)
+            return inputs_and_targets(np.stack([self.text[s : s + self.length + 1] for s in starts]))
 
-        self.training = endless(rows_at_random)
+        return Batches(count, batch_at)
 
     def model(self):
         model = gpt(self.length, width=128, blocks=6, heads=4, dropout=0.1)
@@ -131,19 +150,20 @@ class DigitsTask:
     """Tell handwritten digits apart."""
 
     title = "ResNet, digits"
+    batch, size = 32, 32
 
-    def __init__(self, batch=32, size=32):
-        self.size = size
-        images, classes = digits(size)
-        order = np.random.RandomState(0).permutation(len(images))
-        training, held_out = order[:-256], order[-256:]
-        self.held_out = dataset((images[held_out], classes[held_out]), batch)
+    def __init__(self):
+        self.images, self.classes = digits(self.size)
+        order = np.random.RandomState(0).permutation(len(self.images))
+        self.chosen, held_out = order[:-256], order[-256:]
+        self.held_out = in_order(self.batch, self.images[held_out], self.classes[held_out])
 
-        def images_at_random(generator):
-            chosen = generator.choice(training, batch)
-            return images[chosen], classes[chosen]
+    def training(self, count):
+        def batch_at(index):
+            chosen = np.random.RandomState(index).choice(self.chosen, self.batch)
+            return self.images[chosen], self.classes[chosen]
 
-        self.training = endless(images_at_random)
+        return Batches(count, batch_at)
 
     def model(self):
         model = resnet(self.size, channels=16, stages=3, blocks=6)
@@ -155,30 +175,13 @@ def cross_entropy():
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def endless(batch_at_random):
-    """A dataset of batches that a function draws with a NumPy generator."""
+def in_order(batch, *arrays):
+    """The rows of some arrays, a batch at a time; the last one may be smaller."""
 
-    def batches():
-        generator = np.random.RandomState(0)
-        while True:
-            yield batch_at_random(generator)
+    def batch_at(index):
+        return tuple(array[index * batch : (index + 1) * batch] for array in arrays)
 
-    first = next(batches())
-    signature = tuple(tf.TensorSpec(array.shape, array.dtype) for array in first)
-    made = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    return made.with_options(without_autotuning())
-
-
-def dataset(arrays, batch):
-    made = tf.data.Dataset.from_tensor_slices(arrays).batch(batch)
-    return made.with_options(without_autotuning())
-
-
-def without_autotuning():
-    """TensorFlow 2.21 ends a tuned pipeline only when its tuner wakes up: seconds, then minutes."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return options
+    return Batches(-(-len(arrays[0]) // batch), batch_at)
 
 
 TASKS = {"gpt": GptTask, "digits": DigitsTask}

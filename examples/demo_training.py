@@ -9,7 +9,6 @@ import statistics
 import time
 
 import keras
-import tensorflow as tf
 from demo_tasks import TASKS
 
 WARM_UP = 3  # steps: tracing, and the optimizer's variables
@@ -18,8 +17,11 @@ WARM_UP = 3  # steps: tracing, and the optimizer's variables
 def train(name, variant, steps, heap, report):
     """Train a task; call `report` with a dictionary for each step and one more with the result."""
     keras.utils.set_random_seed(0)  # of weights, and of the seeds that layers of dropout take
-    # Without this, TensorFlow's own convolution gradients differ from run to run.
-    tf.config.experimental.enable_op_determinism()
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Without this, TensorFlow's own convolution gradients differ from run to run.
+        tf.config.experimental.enable_op_determinism()
     task = TASKS[name]()
     model = task.model()
     if variant == "recomputed":
@@ -27,7 +29,7 @@ def train(name, variant, steps, heap, report):
 
         model = recompute_all(model)
     watch = Watch(steps, heap, report)
-    model.fit(task.training, steps_per_epoch=steps + 1, callbacks=[watch], verbose=0)
+    model.fit(task.training(steps + 1), shuffle=False, callbacks=[watch], verbose=0)
     report(
         {
             "title": task.title,
@@ -51,16 +53,19 @@ class Watch(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         self.model.reset_metrics()  # the loss of this batch, not the mean so far
+        if keras.backend.backend() == "torch":
+            self.model.zero_grad()  # the gradients of a step count to it, as on the other backends
         if batch == self.steps:
             self.points = self.trace.enter_context(self.heap.trace())
         self.peak = self.heap.watch()
         self.start = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
+        loss = float(logs["loss"])  # on JAX this waits for the step
         if batch == self.steps:
             self.trace.close()
             return
         self.seconds.append(time.perf_counter() - self.start)
         self.peaks.append(self.peak())
-        self.losses.append(float(logs["loss"]))
-        self.report({"loss": self.losses[-1]})
+        self.losses.append(loss)
+        self.report({"loss": loss})
