@@ -158,8 +158,8 @@ class Loop:
     def loss(self, floats, weights, state, x, y):
         floats = iter(floats)
         x = [next(floats) if steps.is_float(part) else part for part in x]
-        # Keras 3.15 knows a layer's losses by their id, which an eager `stateless_call` does not clear in time:
-        # a loss that gets the id of one of the last step's is dropped, about one in a thousand.
+        # Keras 3.15 knows a layer's losses by their ids, which an eager `stateless_call` clears too late: a
+        # loss that gets the id of one of the last step's is dropped, about one in a thousand.
         self.model._clear_losses()
         outputs, state, losses = self.model.stateless_call(
             weights, state, x if len(x) > 1 else x[0], training=True, return_losses=True
