@@ -10,6 +10,7 @@ import time
 
 import keras
 from demo_tasks import TASKS
+from heap import settle
 
 WARM_UP = 3  # steps: tracing, and the optimizer's variables
 
@@ -55,6 +56,7 @@ class Watch(keras.callbacks.Callback):
         self.model.reset_metrics()  # the loss of this batch, not the mean so far
         if keras.backend.backend() == "torch":
             self.model.zero_grad()  # the gradients of a step count to it, as on the other backends
+        settle()
         if batch == self.steps:
             self.points = self.trace.enter_context(self.heap.trace())
         self.peak = self.heap.watch()

@@ -1,14 +1,15 @@
 """Heap measurements on a CPU: an exact counter in front of malloc, and processes to run under it.
 
-Resident memory of a TensorFlow process says little about what a training step needs: freed
-blocks stay with the process. Here every allocation is counted by ``heap_counter.c``, which is
-compiled once and loaded into a child process with ``LD_PRELOAD``. The parent calls `run`, the
-child asks `heap_of_this_process`. Without glibc or a C compiler, TensorFlow's own allocator is
+Resident memory of a process says little about what a training step needs: freed blocks stay with
+the process. Here every allocation is counted by ``heap_counter.c``, which is compiled once and
+loaded into a child process with ``LD_PRELOAD``. The parent calls `run`, the child asks
+`heap_of_this_process`. Without glibc or a C compiler, TensorFlow's own allocator is
 asked instead, which is about 5 % less exact.
 """
 
 import contextlib
 import ctypes
+import gc
 import hashlib
 import os
 import platform
@@ -22,12 +23,13 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("heap_counter.c")
 MB = 1e6
 
-# oneDNN has a memory pool of its own, which the counter would see as never freed.
 CHILD_ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",
+    # Its oneDNN has a memory pool of its own, which the counter would see as never freed.
     "TF_ENABLE_ONEDNN_OPTS": "0",
     "TF_CPP_MIN_LOG_LEVEL": "3",
-    "TF_USE_LEGACY_KERAS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
+    # Threads of PyTorch that wait by spinning take the other core from those that work.
+    "OMP_WAIT_POLICY": "passive",
 }
 ASK_TENSORFLOW = {"TF_CPU_ALLOCATOR_USE_BFC": "1"}  # the allocator with statistics
 
@@ -90,6 +92,15 @@ def heap_of_this_process():
     from allocator_heap import AllocatorHeap
 
     return AllocatorHeap()
+
+
+def settle():
+    """Let the last step end: what it left would seem in use before the next one.
+
+    Python's reference cycles hold tensors of PyTorch; JAX frees buffers a moment after it gives results.
+    """
+    gc.collect()
+    time.sleep(0.05)
 
 
 class _Sample(ctypes.Structure):
