@@ -3,11 +3,15 @@
 
 NOX := .envs/tools/bin/nox --noxfile .ci/noxfile.py
 
-.PHONY: demo test matrix rest bench docs lint format compatibility clean
+.PHONY: demo demo-torch test matrix rest bench docs lint format compatibility clean
 
 # The main job on real input: a small GPT and an image model, plain and recomputed.
+# On JAX: make demo ARGS="--backend jax"
 demo: .envs/tools/done
 	$(NOX) --session demo -- $(ARGS)
+
+demo-torch: .envs/tools/done
+	$(NOX) --session demo-torch -- $(ARGS)
 
 # The tests in the newest environment.
 test: .envs/tools/done

@@ -15,7 +15,7 @@ from python_discovery import get_interpreter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cells import CELLS, ENVIRONMENTS, EXAMPLE_ENVIRONMENTS, FIRST, NEWEST, TESTS
+from cells import CELLS, ENVIRONMENTS, EXAMPLE_ENVIRONMENTS, FIRST, NEWEST, TESTS, Environment
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVS = ROOT / ".envs"
@@ -37,6 +37,14 @@ ON_CPU = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_ENABLE_ONEDNN_OPTS": "0",
 }
+# For the demo on PyTorch: what it needs, and no other framework. PyTorch is that of the tests.
+TORCH = Environment(
+    name="torch",
+    python="3.11",
+    targets=(),
+    requirements=("keras==3.15.*", "scikit-learn", "matplotlib", "tqdm", "pip"),
+    by_pip=next(one for one in ENVIRONMENTS if one.name == "backends").by_pip,
+)
 PURE = ("keras_remat/errors.py", "keras_remat/planning/solve.py")
 
 
@@ -133,7 +141,7 @@ def package(session):
     session.run("python", "-c", "import keras_remat; print(keras_remat.__version__)")
 
 
-for environment in ENVIRONMENTS:
+for environment in (*ENVIRONMENTS, TORCH):
     add_environment(environment)
 for cell in CELLS:
     add_cell(cell)
@@ -148,5 +156,10 @@ for file in example_scripts():
     where = EXAMPLE_ENVIRONMENTS.get(file.stem, NEWEST.name)
     name = f"example-{file.stem}"
     add_script(name, str(file), where, "--quick", tags=["rest"], **ON_CPU)
+for backend, where in (("jax", NEWEST.name), ("torch", TORCH.name)):
+    picture = str(ENVS / "results" / f"demo-{backend}.png")
+    options = ("--backend", backend, "--quick", "--picture", picture)
+    add_script(f"example-demo-{backend}", "examples/demo.py", where, *options, tags=["rest"])
 add_script("demo", "examples/demo.py", NEWEST.name)
+add_script("demo-torch", "examples/demo.py", TORCH.name, "--backend", "torch")
 add_script("bench", "examples/benchmarks/block_memory.py", NEWEST.name)
