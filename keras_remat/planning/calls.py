@@ -1,0 +1,89 @@
+"""What the planner knows of a model, and what it says of it: calls with their costs, and segments.
+
+A model is a list of calls in topological order that read and make tensors, known by their keys. Nothing
+here knows a framework: keys are any hashable values, sizes are bytes, work is in FLOP equivalents. What no
+call makes is an input of the model; it is there before a step and after it, so it costs nothing.
+"""
+
+from typing import Any, Dict, FrozenSet, NamedTuple, Tuple
+
+KEPT = "kept"
+RECOMPUTED = "recomputed"
+
+
+class Cost(NamedTuple):
+    """One call: what it reads and makes, and what it costs.
+
+    Args:
+      name: what a person knows it by.
+      inputs, outputs: keys of the tensors that it reads and makes. Outputs are made by one call only.
+      inner: bytes made inside the call that its gradient reads, beside inputs and outputs.
+      needs: those of its inputs and outputs that its gradient reads.
+      work: what running it forward costs, in FLOP equivalents.
+      tail: the part of `work` that is left out of a second run in which nothing reads its outputs: that
+        of the last linear op, say, whose result no gradient needs.
+      transient: bytes that are there only while its gradient runs, such as gradients of weights.
+
+    Example:
+        >>> Cost("relu", ("x",), ("y",), needs=frozenset("y"), work=10.0).inner
+        0
+    """
+
+    name: str
+    inputs: Tuple[Any, ...]
+    outputs: Tuple[Any, ...]
+    inner: int = 0
+    needs: FrozenSet[Any] = frozenset()
+    work: float = 0.0
+    tail: float = 0.0
+    transient: int = 0
+
+
+class Calls(NamedTuple):
+    """A model: the costs of its calls in topological order.
+
+    Args:
+      costs: tuple of `Cost`.
+      sizes: bytes of each tensor that a call makes, by key.
+      results: keys of the tensors that the model puts out.
+    """
+
+    costs: Tuple[Cost, ...]
+    sizes: Dict[Any, int]
+    results: Tuple[Any, ...]
+
+
+class Segment(NamedTuple):
+    """The calls from `start` to before `stop`, and what becomes of what they make.
+
+    Args:
+      start, stop: positions of calls.
+      how: `KEPT`, as plain execution does, or `RECOMPUTED`: only what is read later is kept, and the calls
+        run again when their gradient is wanted.
+      inside: segments that the second run of a recomputed segment is made of, some of which may be
+        recomputed once more. Empty means that the second run keeps all that it makes.
+
+    Example:
+        >>> Segment(0, 4, RECOMPUTED, (Segment(0, 3, RECOMPUTED), Segment(3, 4, KEPT))).inside[1].how
+        'kept'
+    """
+
+    start: int
+    stop: int
+    how: str
+    inside: Tuple[Any, ...] = ()
+
+
+def chain(sizes, work=None):
+    """Return calls that each read the tensor before them, which their gradient needs.
+
+    Example:
+        >>> chain([4, 2]).costs[1]
+        Cost(name='1', inputs=(0,), outputs=(1,), inner=0, needs=frozenset({0}), work=2.0,
+             tail=0.0, transient=0)
+    """
+    work = sizes if work is None else work
+    costs = [
+        Cost(str(i), (i - 1,), (i,), needs=frozenset([i - 1]), work=float(w)) for i, w in enumerate(work)
+    ]
+    return Calls(tuple(costs), dict(enumerate(sizes)), (len(sizes) - 1,))
