@@ -1,10 +1,12 @@
 """What only PyTorch has: modules with buffers, random numbers, tensors written in place, processes."""
 
+import gc
 import os
 import socket
 import subprocess
 import sys
 import types
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -263,3 +265,37 @@ def test_mask_set_after_the_call(mode, torch, keras, L):
         assert x._keras_mask is mask
         results.append(x.grad)
     assert_same("gradient", *(g.numpy() for g in results))
+
+
+@pytest.mark.modes("loop")
+def test_what_second_runs_saved_is_let_go(mode, keras, L, torch):
+    """Without waiting for Python's collector: Keras's `tree` leaves cycles with tensors of the block."""
+    made = []
+
+    class Half(L.Layer):
+        def call(self, x):
+            factor = np.full(tuple(x.shape), 0.5, "float32")
+            made.append(weakref.ref(factor))
+            return x * torch.from_numpy(factor)
+
+    class Block(L.Layer):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.add = Half(), L.Add()
+
+        def call(self, x):
+            return self.add([x, self.scale(x)])
+
+    block = Recompute(Block())
+    x = torch.ones(2, 3, requires_grad=True)
+    block(x)
+    del made[:]
+    gc.collect()
+    gc.disable()
+    try:
+        block(x).sum().backward()
+        assert len(made) == 2
+        assert [ref() is None for ref in made] == [True, True]
+    finally:
+        gc.enable()
+    assert torch.equal(x.grad, torch.full((2, 3), 1.5))

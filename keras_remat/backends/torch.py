@@ -41,6 +41,8 @@ else:
             return checkpoint(*args, **kwargs)
 
 
+# The hooks that checkpoint has set for the tensors that a second run saves; no public name, since 2.1.
+_top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # since 2.7
 
 
@@ -97,7 +99,7 @@ class _Runs:
             return results
         _REPLAYING.depth += 1
         try:
-            with host_random.again(self.randomness), self.buffers.standing_in():
+            with host_random.again(self.randomness), self.buffers.standing_in(), _let_go():
                 results = self.call(list(tensors))
         finally:
             _REPLAYING.depth -= 1
@@ -116,6 +118,29 @@ class _Runs:
                 "Make the call independent of Python state that changes between calls (`is_recomputing()` "
                 "tells the runs apart), or leave the layer out."
             )
+
+
+@contextlib.contextmanager
+def _let_go():
+    """Let the graph of a second run, which nobody differentiates after it, have no tensors then.
+
+    Keras's `tree` makes cycles that hold tensors, and with them that graph, until Python looks for garbage.
+    """
+    hooks = _top_hooks(False) if _top_hooks else None
+    if hooks is None:
+        yield
+        return
+    pack, unpack = hooks
+    held = []
+
+    def hold(tensor):
+        held.append([pack(tensor)])
+        return held[-1]
+
+    with torch.autograd.graph.saved_tensors_hooks(hold, lambda one: unpack(one[0])):
+        yield
+    for one in held:
+        one.clear()
 
 
 class _Buffers:
@@ -211,3 +236,17 @@ def version(value):
 def copied(value):
     """Return a copy of a tensor that is about to be written."""
     return value.detach().clone()
+
+
+def trace(run, specs, wanted, values, trained):
+    """Trace what a call costs; see `costs.Traced`."""
+    from keras_remat.backends import torch_costs
+
+    return torch_costs.trace(run, specs, wanted, values, trained)
+
+
+def bytes_of(shape, dtype):
+    """Bytes of a tensor."""
+    from keras_remat.backends import torch_costs
+
+    return torch_costs.bytes_of(shape, dtype)
