@@ -10,17 +10,21 @@ from keras_remat.errors import (
     UnsupportedFamilyError,
 )
 from keras_remat.layers import Recompute, RecomputeSequential
+from keras_remat.planning.plan import Plan
+from keras_remat.plans import plan
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BudgetError",
+    "Plan",
     "Recompute",
     "RecomputeMismatchError",
     "RecomputeSequential",
     "RematError",
     "UnsupportedFamilyError",
     "is_recomputing",
+    "plan",
     "recompute_all",
     "recompute_enabled",
     "recompute_grad",

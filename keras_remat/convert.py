@@ -12,6 +12,9 @@ from keras_remat.families import family_of
 from keras_remat.families.wrapping import check_policy
 from keras_remat.layers import RUNTIME
 from keras_remat.planning import solve
+from keras_remat.planning.calls import RECOMPUTED, Segment
+from keras_remat.planning.plan import Plan
+from keras_remat.plans import part_of
 
 _STRATEGIES = ("auto", "sqrt", "every")
 _MANY = 4  # calls from which on a model inside a model is cut by itself
@@ -35,7 +38,8 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
         or tf_keras. In a subclassed model the blocks are the layers that `match` chooses; without it,
         the lists of like layers that the model holds (`self.blocks = [...]`).
       strategy: "auto" (segments with the least estimated peak), "sqrt" (about the square root of
-        the number of layers), "every" (each layer by itself), or a number of segments.
+        the number of layers), "every" (each layer by itself), a number of segments, or a `Plan` that `plan`
+        made, whose cuts are chosen by what each layer keeps.
       match: which layers become blocks, each by itself: a name or regular expression that matches
         the whole name, a class, a predicate of the layer, or a list of these. Layers inside layers
         and models are searched too.
@@ -73,10 +77,13 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
             f"`exclude` must match a layer of the model. Received: exclude={exclude!r}, which matches none "
             f"of: {_names(family, model)}. Correct it, or leave it out."
         )
+    cut = _planned_cut(family, model, strategy, exclude) if isinstance(strategy, Plan) else None
     layers = [] if is_graph else _chosen_layers(family, model, matches, excluded, match)
     restore(model)
     try:
-        if is_graph:
+        if cut is not None:
+            _convert_as_planned(family, cut)
+        elif is_graph:
             _convert_graph(family, model, strategy, excluded)
         for layer in layers:
             family.convert_layer(layer, RUNTIME)
@@ -123,10 +130,11 @@ def _family_of_model(model):
 
 def _check_strategy(strategy):
     is_count = isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
-    if not is_count and not (isinstance(strategy, str) and strategy in _STRATEGIES):
+    is_name = isinstance(strategy, str) and strategy in _STRATEGIES
+    if not (is_count or is_name or isinstance(strategy, Plan)):
         raise RematError(
-            f'`strategy` must be "auto", "sqrt", "every" or a positive int. Received: strategy={strategy!r}. '
-            "Take one of these."
+            '`strategy` must be "auto", "sqrt", "every", a positive int or a Plan. Received: '
+            f"strategy={strategy!r}. Take one of these."
         )
 
 
@@ -217,6 +225,26 @@ def _convert_graph(family, model, strategy, excluded):
     family.convert(model, graph.segments(calls, outputs, blocks), RUNTIME)
 
 
+def _planned_cut(family, model, plan, exclude):
+    """Return the blocks of a plan in a model; raise if it does not fit."""
+    if exclude is not None or family.calls(model) is None:
+        raise RematError(
+            "A plan is for all calls of a Sequential or functional model. Received: a plan for "
+            f"{model.name!r} of type {type(model).__name__}, and exclude={exclude!r}. Give one of "
+            '"auto", "sqrt", "every" and a number instead.'
+        )
+    return plan.cut(part_of(family, model, plan.is_every))
+
+
+def _convert_as_planned(family, cut):
+    """Convert a model, and those inside of it that have blocks of their own."""
+    for inner in cut.inner.values():
+        if not family.is_converted(inner.part.model):
+            _convert_as_planned(family, inner)
+    part = cut.part
+    family.convert(part.model, graph.segments(part.calls, part.outputs, cut.blocks), RUNTIME)
+
+
 def _cut(calls, outputs, separate, strategy):
     """Cut the calls into blocks, leaving out those at the positions `separate`."""
     last_use = graph.last_uses(calls, outputs)
@@ -227,7 +255,7 @@ def _cut(calls, outputs, separate, strategy):
             share = _share(strategy, len(part), len(calls) - len(separate))
             relative = [min(last, len(calls)) - start for last in last_use[start:stop]]
             bounds = solve.cut([c.inside for c in part], [c.size for c in part], relative, share)
-            blocks += [(start + i, start + j) for i, j in zip(bounds, bounds[1:])]
+            blocks += [Segment(start + i, start + j, RECOMPUTED) for i, j in zip(bounds, bounds[1:])]
         start = stop + 1
     return blocks
 

@@ -26,13 +26,15 @@ class Call(NamedTuple):
 class Segment(NamedTuple):
     """Consecutive calls of a model: keys of the tensors that they read and that others read of them.
 
-    If `is_block`, they run as one recomputed block; otherwise it is a single call that runs plainly.
+    If `is_block`, they run as one recomputed block, of the segments `inside` if there are any; otherwise it
+    is a single call that runs plainly.
     """
 
     calls: Tuple[Call, ...]
     inputs: Tuple[str, ...]
     outputs: Tuple[str, ...]
     is_block: bool
+    inside: Tuple["Segment", ...] = ()
 
 
 class State:
@@ -124,6 +126,27 @@ class Family:
 
     def output_keys(self, model):
         """List the keys of a model's output tensors."""
+        raise NotImplementedError
+
+    def input_specs(self, model, size):
+        """Return {key: (shape, dtype)} of what `model` takes; `size(position, shape)` gives their shapes.
+
+        None where the costs of calls cannot be traced: the graph of a model is not known, or lies in the one
+        graph that Keras makes of all models.
+        """
+        return None
+
+    def input_keys(self, model):
+        """List the keys of what `model` takes; None if they are not known yet."""
+        specs = self.input_specs(model, lambda position, shape: shape)
+        return list(specs) if specs is not None else None
+
+    def trace(self, call, specs, wanted, masked):
+        """Trace the costs of a call; see `costs.trace`."""
+        raise NotImplementedError
+
+    def arguments_of(self, call):
+        """Describe what a call is given: calls of like layers that differ in it differ in their costs."""
         raise NotImplementedError
 
     def like_layers(self, model):

@@ -8,7 +8,7 @@ import contextlib
 import copy
 
 from keras_remat.errors import UnsupportedFamilyError
-from keras_remat.families import base, keras3_layers, keras3_models, keras3_state, replaced
+from keras_remat.families import base, keras3_costs, keras3_layers, keras3_models, keras3_state, replaced
 
 _BACKENDS = ("tensorflow", "jax", "torch")
 _CONTEXT, _AUTOCAST, _SCOPE = "current_call_ctx", "autocast_scope", "stateless_scope"
@@ -145,6 +145,15 @@ class Keras3(base.Family):
 
     def convert(self, model, segments, runtime):
         keras3_models.convert(self, model, segments, runtime)
+
+    def input_specs(self, model, size):
+        return keras3_costs.input_specs(self, model, size)
+
+    def trace(self, call, specs, wanted, masked):
+        return keras3_costs.trace(self, call, specs, wanted, masked)
+
+    def arguments_of(self, call):
+        return keras3_costs.arguments_of(self, call)
 
     def convert_layer(self, layer, runtime):
         super().convert_layer(layer, runtime)

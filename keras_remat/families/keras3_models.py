@@ -10,7 +10,7 @@ def calls(family, model):
     """List the calls of a Sequential or functional model; None for others."""
     if not type(model).call.__module__.startswith(family.root + "."):
         return None
-    if _is_chain(family, model):
+    if is_chain(family, model):
         shape = model.input_shape if model._functional else None
         return segments.chain_calls(family, list(model.layers), shape)
     if not isinstance(model, family.module("models.functional").Functional):
@@ -20,13 +20,14 @@ def calls(family, model):
     return [_call_of(family, node) for node in nodes if node.operation and not node.is_input]
 
 
-def _is_chain(family, model):
+def is_chain(family, model):
+    """True for a Sequential."""
     return isinstance(model, family.module("models.sequential").Sequential)
 
 
 def output_keys(family, model):
     """List the keys of a model's outputs."""
-    if _is_chain(family, model):
+    if is_chain(family, model):
         return [str(len(model.layers))]
     return [str(id(t)) for t in model.outputs]
 
@@ -41,19 +42,19 @@ def _call_of(family, node):
 def convert(family, model, parts, runtime):
     """Give `model` a call that runs its calls segment by segment."""
     plain = type(model).call
-    is_chain = _is_chain(family, model)
+    is_sequential = is_chain(family, model)
     layers = [call.layer for segment in parts for call in segment.calls]
 
     def call(self, inputs, training=None, mask=None, **kwargs):
         # A copy of the model has layers of its own.
         if self is not model or not parts or not runtime.is_on(family):
             return plain(self, inputs, training=training, mask=mask, **kwargs)
-        if is_chain:
+        if is_sequential:
             segments.check_chain(model, layers)
         tensors = _inputs(family, model, inputs, mask)
-        run_call = functools.partial(_run_call, family, context=dict(kwargs, training=training))
+        run = functools.partial(run_call, family, context=dict(kwargs, training=training))
         for segment in parts:
-            segments.run_segment(family, model, segment, tensors, run_call, runtime)
+            segments.run_segment(family, model, segment, tensors, run, runtime)
         return _outputs(family, model, tensors, parts)
 
     replaced.replace_call(model, call)
@@ -73,14 +74,15 @@ def _inputs(family, model, inputs, mask):
 
 
 def _outputs(family, model, tensors, parts):
-    if _is_chain(family, model):
+    if is_chain(family, model):
         return tensors[parts[-1].outputs[0]]
     outputs = [tensors[str(id(t))] for t in model.outputs]
     packed = family.module("tree").pack_sequence_as(model._outputs_struct, outputs)
     return packed[0] if isinstance(packed, (list, tuple)) and len(packed) == 1 else packed
 
 
-def _run_call(family, call, tensors, context):
+def run_call(family, call, tensors, context):
+    """Run one call of a model on tensors by their keys, and add its outputs to them."""
     if call.node is call.layer:  # of a Sequential
         segments.run_chain_call(call, tensors, context["training"])
         return

@@ -5,7 +5,7 @@ import importlib
 
 import tensorflow as tf
 
-from keras_remat.families import base, tf_keras_layers, tf_keras_models
+from keras_remat.families import base, tf_keras_costs, tf_keras_layers, tf_keras_models
 from keras_remat.replay.wrapping import kept, outside, wrap
 
 
@@ -60,6 +60,23 @@ class TFKeras(base.Family):
 
     def convert(self, model, segments, runtime):
         tf_keras_models.convert(self, model, segments, runtime)
+
+    def mask_of(self, tensor):
+        """Return the mask that Keras keeps for a tensor, or None."""
+        return getattr(tensor, "_keras_mask", None)
+
+    def set_mask(self, tensor, mask):
+        """Let `mask` be the mask of `tensor`."""
+        tensor._keras_mask = mask
+
+    def input_specs(self, model, size):
+        return tf_keras_costs.input_specs(self, model, size)
+
+    def trace(self, call, specs, wanted, masked):
+        return tf_keras_costs.trace(self, call, specs, wanted, masked)
+
+    def arguments_of(self, call):
+        return tf_keras_costs.arguments_of(call)
 
     def forget_functions(self, model):
         tf_keras_models.forget_functions(model)

@@ -83,9 +83,9 @@ def convert(family, model, parts, runtime):
             segments.check_chain(model, layers)
             _build_chain(model, inputs)
         tensors = _chain_inputs(model, inputs, mask) if is_chain else _graph_inputs(model, inputs, mask)
-        run_call = functools.partial(_run_call, training=training)
+        run = functools.partial(run_call, training=training)
         for segment in parts:
-            segments.run_segment(family, model, segment, tensors, run_call, runtime)
+            segments.run_segment(family, model, segment, tensors, run, runtime)
         if is_chain:
             return tensors[parts[-1].outputs[0]]
         outputs = [tensors[key] for key in keys]
@@ -123,27 +123,34 @@ def _graph_inputs(model, inputs, mask):
     return tensors
 
 
-class _Always(list):
+class Always(list):
     """Stands for a list of copies of one tensor: Keras pops one for each use."""
 
     def pop(self):
         return self[0]
 
 
-def _run_call(call, tensors, training):
+def run_call(call, tensors, training, explicit=False):
+    """Run one call of a model on tensors by their keys, and add its outputs to them.
+
+    If `explicit`, layers are told `training`, which else they know from the model that is being called.
+    """
     node = call.node
     if node is call.layer:  # of a Sequential
         segments.run_chain_call(call, tensors, training)
         return
     if hasattr(node, "map_arguments"):  # TensorFlow 2.4+
-        args, kwargs = node.map_arguments({key: _Always([tensors[key]]) for key in call.inputs})
+        args, kwargs = node.map_arguments({key: Always([tensors[key]]) for key in call.inputs})
     else:
         args, kwargs = _map_arguments(node, tensors, training)
+    if explicit and wrapping.accepts(call.layer, "training") and kwargs.get("training") is None:
+        kwargs["training"] = training
     outputs = call.layer(*args, **kwargs)
     tensors.update(zip(call.outputs, tf.nest.flatten(outputs)))
 
 
 def _map_arguments(node, tensors, training):
+
     def mapped(t):
         return tensors[str(id(t))] if hasattr(t, "_keras_history") else t
 

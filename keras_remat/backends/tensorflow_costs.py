@@ -1,0 +1,237 @@
+"""What a call costs on TensorFlow, by its graph and that of its gradient: nothing is computed.
+
+Kept for the backward pass is what ops of the gradient read of the forward pass. An op that only views its
+input (a reshape, an identity) stands for that input, and weights and constants are there anyway.
+"""
+
+import tensorflow as tf
+from tensorflow.python.framework import func_graph
+
+from keras_remat.backends.costs import Traced, prod
+
+_VIEWS = {"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Bitcast"}
+_RESIDENT = {"Const", "ReadVariableOp", "VarHandleOp", "Variable", "VariableV2", "PlaceholderWithDefault"}
+_SHAPES = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"}  # read nothing of their input's buffer
+_FREE = _VIEWS | _RESIDENT | _SHAPES | {"Placeholder", "NoOp", "IdentityN"}
+
+
+def trace(run, specs, wanted, values, trained):
+    """Trace `run(values, *tensors)` and its gradient; see `costs.Traced`."""
+    graph = func_graph.FuncGraph("cost")
+    with graph.as_default():
+        inputs = [tf.compat.v1.placeholder(dtype, shape) for shape, dtype in specs]
+        weights = [tf.compat.v1.placeholder(v.dtype, v.shape) for v in values]
+        with tf.GradientTape(watch_accessed_variables=True) as tape:
+            sources = [t for t, is_wanted in zip(inputs, wanted) if is_wanted and _is_float(t)]
+            sources += [t for t, is_trained in zip(weights, trained) if is_trained and _is_float(t)]
+            tape.watch(sources)
+            outputs = [tf.convert_to_tensor(t) for t in run(weights, *inputs)]
+        forward = list(graph.get_operations())
+        sources += tape.watched_variables()
+        targets = [t for t in outputs if _is_float(t)]
+        incoming = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in targets]
+        grads = tape.gradient(targets, sources, output_gradients=incoming) if sources and targets else []
+    read = _read_by(_flat(grads), forward)
+    return _Trace(inputs, outputs, forward, read).summed(any(g is not None for g in grads))
+
+
+def _is_float(tensor):
+    return tensor.dtype.is_floating or tensor.dtype.is_complex
+
+
+def _flat(grads):
+    for grad in grads:
+        if isinstance(grad, tf.IndexedSlices):
+            yield from (grad.values, grad.indices)
+        elif grad is not None:
+            yield grad
+
+
+def _read_by(grads, forward):
+    """List the tensors of `forward` that ops read of which `grads` are made."""
+    done, read = {op.name for op in forward}, {}
+    pending = [t.op for t in grads]
+    read.update({id(t): t for t in grads if t.op.name in done})
+    while pending:
+        op = pending.pop()
+        if op.name in done:
+            continue
+        done.add(op.name)
+        for tensor in op.inputs:
+            if tensor.op.name not in done and tensor.op.type != "Placeholder":
+                pending.append(tensor.op)
+        if op.type not in _SHAPES:
+            read.update({_key(t): t for t in op.inputs})
+    names = {op.name for op in forward}
+    return [t for t in read.values() if t.op.name in names]
+
+
+def _key(tensor):
+    return tensor.op.name, tensor.value_index
+
+
+class _Trace:
+    """The ops of a call, and which of its tensors its gradient reads."""
+
+    def __init__(self, inputs, outputs, forward, read):
+        self.inputs, self.outputs, self.forward = inputs, outputs, forward
+        self.given = {_key(t): i for i, t in enumerate(inputs)}
+        self.read = {_key(root): root for root in map(self._root, read) if not self._is_resident(root)}
+
+    def summed(self, is_differentiable):
+        made = [self._root(t) for t in self.outputs]
+        made_keys = {_key(t) for t in made}
+        inner = [t for key, t in self.read.items() if key not in made_keys and key not in self.given]
+        work = {op.name: _work(op) for op in self.forward}
+        again = sum(work.get(name, 0) for name in self._ancestors(self.read.values()))
+        return Traced(
+            outputs=[(tuple(t.shape.as_list()), t.dtype) for t in self.outputs],
+            views=[self.given.get(_key(t)) for t in made],
+            resident=[self._is_resident(t) and _key(t) not in self.given for t in made],
+            inner=sum(map(size_of, inner)),
+            needs_inputs=[_key(t) in self.read for t in self.inputs],
+            needs_outputs=[_key(t) in self.read for t in made],
+            work=sum(work.values()),
+            tail=sum(work.values()) - again,
+            is_differentiable=is_differentiable,
+        )
+
+    def _root(self, tensor):
+        while tensor.op.type in _VIEWS and _key(tensor) not in self.given:
+            tensor = tensor.op.inputs[0]
+        return tensor
+
+    def _is_resident(self, tensor):
+        if _key(tensor) in self.given:
+            return False
+        return tensor.op.type in _RESIDENT or tensor.op.type == "Placeholder"
+
+    def _ancestors(self, tensors):
+        found, pending = set(), [t.op for t in tensors]
+        while pending:
+            op = pending.pop()
+            if op.name not in found:
+                found.add(op.name)
+                pending.extend(t.op for t in op.inputs)
+        return found
+
+
+def size_of(tensor):
+    """Bytes of a tensor; of a list of tensors that a loop makes, those of all its steps."""
+    if tensor.dtype == tf.variant:
+        return _size_of_list(tensor)
+    elements = tensor.shape.num_elements()
+    return 0 if tensor.dtype == tf.resource else (elements or 0) * tensor.dtype.size
+
+
+def _size_of_list(tensor, steps=0):
+    """Bytes of a list of tensors, which a loop makes, in the end: after so many `steps`."""
+    op = tensor.op
+    if op.type in _LOOPS:
+        start, steps = op.inputs[tensor.value_index], _steps(op)
+        pushed = _body(op).inputs[tensor.value_index].consumers()
+        pushed = [push.inputs[1] for push in pushed if push.type == "TensorListPushBack"]
+        return steps * sum(map(size_of, pushed)) or _size_of_list(start, steps)
+    if op.type in _CALLS:
+        return _size_of_list(_called(op).outputs[tensor.value_index])
+    if op.type == "TensorListFromTensor":
+        return size_of(op.inputs[0])
+    if op.type in ("EmptyTensorList", "TensorListReserve"):
+        shape = tf.get_static_value(op.inputs[0])
+        is_known = shape is not None and shape.ndim and (shape >= 0).all()
+        steps = steps or _value(op.inputs[1])
+        return max(0, steps) * prod(shape.tolist()) * op.get_attr("element_dtype").size if is_known else 0
+    return _size_of_list(op.inputs[0], steps) if op.inputs else 0
+
+
+def _steps(loop):
+    """How often a loop runs: its limit, or the length of the lists that it goes through or fills."""
+    limit = _value(loop.inputs[1])
+    if limit > 0:
+        return limit
+    lists = [t.op for t in loop.inputs if t.dtype == tf.variant]
+    lengths = [op.inputs[0].shape[0] or 0 for op in lists if op.type == "TensorListFromTensor"]
+    lengths += [_value(op.inputs[1]) for op in lists if op.type == "TensorListReserve"]
+    return max(lengths + [1])
+
+
+def _value(tensor):
+    """The number that a tensor of a graph is, from constants alone; 0 where it depends on more."""
+    found, pending = set(), [tensor.op]
+    while pending:
+        op = pending.pop()
+        if op.type in ("Placeholder", "VarHandleOp") or op._is_stateful:
+            return 0
+        if op.name not in found:
+            found.add(op.name)
+            pending.extend(t.op for t in op.inputs)
+    with tf.compat.v1.Session(graph=tensor.graph) as session:
+        return int(session.run(tensor))
+
+
+_PRODUCTS = {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"}
+_LOOPS = ("While", "StatelessWhile")
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_CONVOLUTIONS = {"Conv2D", "Conv3D", "DepthwiseConv2dNative"}
+
+
+def _work(op):
+    """FLOPs of an op, and 20 for each byte that it reads or writes: it is the slower of the two."""
+    if op.type in _FREE:
+        return 0
+    moved = sum(size_of(t) for t in (*op.inputs, *op.outputs) if t.dtype != tf.variant)
+    return flops(op) + 20 * moved
+
+
+def flops(op):
+    """Floating point operations of an op: those of products and convolutions, else one for each number."""
+    if op.type in _FREE or not op.outputs:
+        return 0
+    made = sum(t.shape.num_elements() or 0 for t in op.outputs if t.dtype != tf.variant)
+    if op.type in _PRODUCTS:
+        transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
+        return 2 * made * int(op.inputs[0].shape[-2 if transposed else -1])
+    if op.type in _CONVOLUTIONS:
+        kernel = op.inputs[1].shape.as_list()
+        return 2 * made * prod(kernel[: -1 if op.type != "DepthwiseConv2dNative" else -2])
+    if op.type == "Einsum":
+        return 2 * prod(_sizes_of_einsum(op).values())
+    if op.type in _LOOPS:
+        return _steps(op) * sum(map(flops, _body(op).get_operations()))
+    if op.type in _CALLS:
+        return sum(map(flops, _called(op).get_operations()))
+    return made
+
+
+def _sizes_of_einsum(op):
+    terms = op.get_attr("equation").decode().split("->")[0].split(",")
+    return {
+        letter: size
+        for term, tensor in zip(terms, op.inputs)
+        for letter, size in zip(term, tensor.shape.as_list())
+    }
+
+
+def _body(op):
+    return _graph_of(op, "body")
+
+
+def _called(op):
+    return _graph_of(op, "f")
+
+
+def _graph_of(op, attribute):
+    """The graph of a function that an op calls."""
+    name = op.get_attr(attribute).name
+    graph = op.graph
+    while graph is not None:
+        function = graph._get_function(name)
+        if function is not None:
+            return function.graph
+        graph = getattr(graph, "outer_graph", None)
+    raise KeyError(name)
+
+
+def bytes_of(shape, dtype):
+    """Bytes of a tensor."""
+    return prod(shape) * tf.as_dtype(dtype).size

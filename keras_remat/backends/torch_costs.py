@@ -1,0 +1,103 @@
+"""What a call costs on PyTorch, by a run on tensors without data, whose saved tensors are noted."""
+
+import torch
+from torch._subclasses.fake_tensor import (  # 2.1+; no public names
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
+from torch.utils._python_dispatch import TorchDispatchMode  # 2.0+; no public name
+from torch.utils.flop_counter import flop_registry
+
+from keras_remat.backends.costs import Traced, prod
+
+
+def trace(run, specs, wanted, values, trained):
+    """Run `run(values, *tensors)` on tensors without data; see `costs.Traced`."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        inputs = [_empty(*spec, is_wanted) for spec, is_wanted in zip(specs, wanted)]
+        weights = [_empty(tuple(v.shape), v.dtype, is_trained) for v, is_trained in zip(values, trained)]
+        return _trace(run, inputs, weights)
+
+
+def _empty(shape, dtype, is_wanted):
+    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    return torch.empty(shape, dtype=dtype, requires_grad=is_wanted and dtype.is_floating_point)
+
+
+def _trace(run, inputs, weights):
+    saved, again = {}, 0
+
+    def note(tensor):
+        nonlocal again
+        saved.setdefault(_key(tensor), tensor)
+        again = meter.work  # a second run ends where the last tensor is saved
+        return tensor
+
+    with torch.enable_grad(), _Meter() as meter, torch.autograd.graph.saved_tensors_hooks(note, _unpack):
+        outputs = list(run(weights, *inputs))
+    given = {_key(t): i for i, t in enumerate(inputs)}
+    resident = {_key(t) for t in weights}
+    made = [_key(t) for t in outputs]
+    inner = [t for key, t in saved.items() if key not in given and key not in resident and key not in made]
+    return Traced(
+        outputs=[(tuple(t.shape), t.dtype) for t in outputs],
+        views=[given.get(key) for key in made],
+        resident=[key in resident for key in made],
+        inner=sum(map(size_of, inner)),
+        needs_inputs=[_key(t) in saved for t in inputs],
+        needs_outputs=[key in saved for key in made],
+        work=meter.work,
+        tail=meter.work - again,
+        is_differentiable=any(t.requires_grad for t in outputs),
+    )
+
+
+def _unpack(tensor):
+    return tensor
+
+
+def _key(tensor):
+    return tensor.untyped_storage()._cdata
+
+
+def size_of(tensor):
+    """Bytes of the buffer of a tensor."""
+    return tensor.untyped_storage().nbytes()
+
+
+class _Meter(TorchDispatchMode):
+    """Adds up the work of all ops: FLOPs, and 20 for each byte that they read or write.
+
+    Ops of tensors that have data, such as those of Keras's seeds, are computed.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.work = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        given = _tensors((args, kwargs))
+        if given and not any(isinstance(tensor, FakeTensor) for tensor in given):
+            with unset_fake_temporarily():
+                return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if not _is_view(function):
+            self.work += 20 * sum(t.numel() * t.element_size() for t in given + _tensors(result))
+            count = flop_registry.get(function.overloadpacket)
+            self.work += count(*args, **kwargs, out_val=result) if count else 0
+        return result
+
+
+def _tensors(structure):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(structure) if torch.is_tensor(leaf)]
+
+
+def _is_view(function):
+    return getattr(function, "is_view", False)
+
+
+def bytes_of(shape, dtype):
+    """Bytes of a tensor."""
+    return prod(shape) * (getattr(torch, dtype) if isinstance(dtype, str) else dtype).itemsize

@@ -1,0 +1,109 @@
+"""Which calls of a model become blocks, by strategy or within a budget.
+
+The blocks of a model are `Segment`s of its calls; those of models inside it are blocks of theirs.
+"""
+
+from keras_remat.errors import BudgetError
+from keras_remat.planning import models
+from keras_remat.planning.calls import KEPT, Segment
+from keras_remat.planning.choose import choose, fit
+from keras_remat.planning.one_level import merged
+from keras_remat.planning.simulate import plain, simulate
+
+_HALVINGS = 12  # of the share of memory that each run of calls gets, where a model has several
+
+
+def by_strategy(part, strategy):
+    """Return the `models.Cut` that a strategy asks for; see `choose`."""
+    whole = len(part.calls) - len(part.separate)
+
+    def solve(calls):
+        return choose(calls, _share(strategy, len(calls.costs), whole))
+
+    inner = {i: by_strategy(p, strategy) for i, p in part.inner.items()}
+    return models.Cut(part, _blocks(part, solve), inner)
+
+
+def _share(strategy, length, whole):
+    """Split a number of segments among the runs of calls between those that are in no block."""
+    if isinstance(strategy, str):
+        return strategy
+    return max(1, int(round(strategy * length / whole)))
+
+
+def _blocks(part, solve):
+    found = []
+    for start, stop in models.runs(part):
+        found += [_moved(s, start) for s in solve(models.between(part.costs, start, stop)) if s.how != KEPT]
+    return found
+
+
+def _moved(segment, by):
+    inside = tuple(_moved(s, by) for s in segment.inside)
+    return Segment(segment.start + by, segment.stop + by, segment.how, inside)
+
+
+def by_budget(part, budget):
+    """Return the `models.Cut` with which a step holds at most `budget` bytes, for the least extra work.
+
+    Where some calls are in no block, the runs of calls between them each get the same share of what they
+    would take; the largest share is found by halving.
+
+    Raises:
+      BudgetError: nothing fits; it has the smallest budget that does.
+    """
+    if not part.separate:
+        return models.Cut(part, [s for s in fit(part.costs, budget) if s.how != KEPT], {})
+    calls, _ = models.flat(part)
+    if plain(calls).peak <= budget:
+        return _with_share(part, 1.0)
+    low, high = 0.0, 1.0
+    best = _with_share(part, 0.0)
+    smallest = peak(best)
+    if smallest > budget:
+        raise BudgetError(
+            f"A training step must fit the memory budget. Received: {budget} bytes. No plan takes less than "
+            f"{smallest}. Give it that much, or make the batch smaller.",
+            smallest,
+        )
+    for _ in range(_HALVINGS):
+        share = (low + high) / 2
+        tried = _with_share(part, share)
+        if peak(tried) <= budget:
+            low, best = share, tried
+        else:
+            high = share
+    return best
+
+
+def _with_share(part, share):
+    def solve(calls):
+        try:
+            return fit(calls, int(share * plain(calls).peak))
+        except BudgetError as error:
+            return fit(calls, error.smallest)
+
+    return models.Cut(part, _blocks(part, solve), {i: _with_share(p, share) for i, p in part.inner.items()})
+
+
+def segments(cut):
+    """Return the segments of a cut, and of the cuts inside it, over the calls of `models.flat`."""
+    found, position, starts = [], 0, {s.start: s for s in cut.blocks}
+    i, n = 0, len(cut.part.calls)
+    while i < n:
+        if i in cut.inner:
+            inner = segments(cut.inner[i])
+            found += [_moved(s, position) for s in inner]
+            position += len(models.flat(cut.inner[i].part)[0].costs)
+            i += 1
+            continue
+        block = starts.get(i) or Segment(i, i + 1, KEPT)
+        found.append(_moved(block, position - i))
+        position += block.stop - i
+        i = block.stop
+    return merged(found)
+
+
+def peak(cut):
+    """Return the most bytes that a step with a cut holds."""
+    return simulate(models.flat(cut.part)[0], segments(cut)).peak

@@ -1,0 +1,167 @@
+"""A plan as data: which calls of a model become blocks, and what that is predicted to hold and to cost."""
+
+import json
+
+from keras_remat.errors import RematError
+from keras_remat.planning import models, tables
+from keras_remat.planning.calls import RECOMPUTED, Segment
+from keras_remat.planning.simulate import plain, simulate
+
+_VERSION = 1
+
+
+class Plan:
+    """Which calls of a model are recomputed together, and what a training step is predicted to hold.
+
+    Made by `plan`, applied by `recompute_all(model, strategy=plan)`. Sizes are bytes of tensors that depend
+    on the batch: what is kept for the backward pass, and gradients of it; not weights, their gradients, or
+    the optimizer.
+
+    Attributes:
+      baseline_bytes: the most that a training step of the plain model holds.
+      peak_bytes: the same with this plan.
+      extra_work: what runs again, as a part of the forward pass (1.0 is all of it), in FLOPs and bytes moved.
+      batch_size: the batch size that sizes are for.
+      notes: list of str, what to know about the numbers.
+      rows: list of `tables.Row`, one for each block and each row of calls that is in none.
+
+    Example:
+        >>> import keras
+        >>> from keras_remat import plan, recompute_all
+        >>> layers = [keras.layers.Dense(64, "relu") for _ in range(16)]
+        >>> model = keras.Sequential([keras.Input((64,)), *layers])
+        >>> chosen = plan(model, batch_size=100)
+        >>> chosen.peak_bytes < 0.6 * chosen.baseline_bytes
+        True
+        >>> model = recompute_all(model, strategy=chosen)
+    """
+
+    def __init__(self, tree, baseline_bytes, peak_bytes, extra_work, batch_size, notes, rows):
+        self._tree = tree
+        self.baseline_bytes, self.peak_bytes, self.extra_work = baseline_bytes, peak_bytes, extra_work
+        self.batch_size, self.notes, self.rows = batch_size, list(notes), list(rows)
+
+    def __str__(self):
+        return tables.plan_table(self)
+
+    def to_json(self):
+        """Return the plan as a string, from which `from_json` makes it again, in any process."""
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "model": self._tree,
+                "baseline_bytes": self.baseline_bytes,
+                "peak_bytes": self.peak_bytes,
+                "extra_work": self.extra_work,
+                "batch_size": self.batch_size,
+                "notes": self.notes,
+                "rows": [list(row) for row in self.rows],
+            }
+        )
+
+    @property
+    def is_every(self):
+        """True if short models inside the model are cut by themselves as well."""
+        return self._tree["every"]
+
+    @classmethod
+    def from_json(cls, text):
+        """Make a plan of what `to_json` returned.
+
+        Raises:
+          RematError: if `text` is no plan, or one of a later version.
+        """
+        try:
+            data = json.loads(text)
+            version = data.pop("version")
+            tree = data.pop("model")
+            rows = [tables.Row(*row) for row in data.pop("rows")]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RematError(
+                f"A plan is read from the JSON that Plan.to_json wrote. Received: {str(text)[:60]!r} "
+                f"({type(error).__name__}: {error}). Write it again."
+            ) from error
+        if version != _VERSION:
+            raise RematError(
+                f"This keras_remat reads plans of version {_VERSION}. Received: a plan of version {version}. "
+                "Make the plan again."
+            )
+        return cls(tree, rows=rows, **data)
+
+    def cut(self, part):
+        """Return the plan as the `models.Cut` of a `models.Part`; raise if it was made for another model."""
+        return _cut(part, self._tree, self._tree["name"])
+
+
+def plan_of(cut, batch_size, notes, is_every=False):
+    """Return the `Plan` of a `models.Cut`."""
+    from keras_remat.planning import cutting  # which needs NumPy, as every Keras does
+
+    calls, places = models.flat(cut.part)
+    found = cutting.segments(cut)
+    is_traced = not cut.part.note
+    step, before = simulate(calls, found), plain(calls)
+    work = sum(cost.work for cost in calls.costs)
+    return Plan(
+        tree=dict(_tree(cut), every=is_every),
+        baseline_bytes=before.peak if is_traced else None,
+        peak_bytes=step.peak if is_traced else None,
+        extra_work=step.extra / work if work else 0.0,
+        batch_size=batch_size,
+        notes=notes,
+        rows=[_row(calls, segment) for segment in found],
+    )
+
+
+def _row(calls, segment):
+    costs = calls.costs[segment.start : segment.stop]
+    made = {key for cost in costs for key in cost.outputs}
+    needed = set().union(*(cost.needs for cost in costs)) & made
+    read = {key for cost in calls.costs[segment.stop :] for key in cost.inputs} | set(calls.results)
+    later = sum(calls.sizes.get(key, 0) for key in made & read)
+    plainly = sum(cost.inner for cost in costs) + sum(calls.sizes.get(key, 0) for key in needed)
+    is_block = segment.how == RECOMPUTED
+    return tables.Row(
+        costs[0].name,
+        costs[-1].name,
+        len(costs),
+        is_block,
+        later if is_block else plainly,
+        plainly,
+        sum(cost.work for cost in costs) - costs[-1].tail if is_block else 0.0,
+    )
+
+
+def _tree(cut):
+    return {
+        "name": cut.part.model.name,
+        "calls": [type(call.layer).__name__ for call in cut.part.calls],
+        "blocks": [_listed(block) for block in cut.blocks],
+        "inner": {str(i): _tree(inner) for i, inner in cut.inner.items()},
+    }
+
+
+def _listed(segment):
+    return [segment.start, segment.stop, [_listed(s) for s in segment.inside if s.how == RECOMPUTED]]
+
+
+def _segment(listed):
+    start, stop, inside = listed
+    return Segment(start, stop, RECOMPUTED, tuple(map(_segment, inside)))
+
+
+def _cut(part, tree, name):
+    kinds = [type(call.layer).__name__ for call in part.calls]
+    for i, (expected, received) in enumerate(zip(tree["calls"] + [None], kinds + [None])):
+        if expected != received:
+            raise RematError(
+                f"A plan fits models of the architecture that it was made for. Received: "
+                f"{part.model.name!r}, whose call {i} is {_named(received)} where {name!r} has "
+                f"{_named(expected)}. Make a plan of this model."
+            )
+    inner = {int(i): _cut(part.inner[int(i)], sub, sub["name"]) for i, sub in tree["inner"].items()}
+    return models.Cut(part, list(map(_segment, tree["blocks"])), inner)
+
+
+def _named(kind):
+    return "missing" if kind is None else f"a {kind}"

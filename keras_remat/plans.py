@@ -1,0 +1,160 @@
+"""What a model's training step would hold, with and without recomputation, before anything runs."""
+
+import re
+
+from keras_remat.engine import recompute_enabled
+from keras_remat.errors import RematError
+from keras_remat.families import family_of
+from keras_remat.planning import models
+from keras_remat.planning.plan import plan_of
+
+_STRATEGIES = ("auto", "sqrt", "every")
+_BATCH, _LENGTH = 32, 128  # what dimensions are taken to be that nobody gave
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_shapes=None):
+    """Chooses what to recompute in a model by what each of its calls keeps and costs; returns a `Plan`.
+
+    The model stays as it is. Each call of it is traced with its gradient on tensors without data, so nothing
+    is computed: what the gradient reads is what is kept. Calls of like layers are traced once.
+
+    Methods: Chen et al., 2016, https://arxiv.org/abs/1604.06174 (segments); Kusumoto et al., 2019,
+    https://arxiv.org/abs/1905.11722 (cuts that several tensors cross); Beaumont et al., 2019,
+    https://arxiv.org/abs/1911.13214 (segments inside segments, where a budget needs them).
+
+    Args:
+      model: a Sequential or functional model of Keras 3, tf.keras since TensorFlow 2.4, or tf_keras.
+      strategy: "auto" (of the plans with the least predicted peak, the one that repeats the least work),
+        "sqrt", "every" or a number of segments.
+      memory_budget: bytes as an int, or a string like "8GB" or "512MiB": the plan that repeats the least work
+        among those that hold no more. It is for tensors that depend on the batch: take weights, their
+        gradients and the optimizer's state off what the device has.
+      batch_size: int, for models whose batch size is open (default 32).
+      input_shapes: shape of the input, or a list of shapes of all inputs, batch dimension included, for
+        models that leave other dimensions open (they are taken to be 128, which the plan notes).
+
+    Returns:
+      A `Plan`, for `recompute_all(model, strategy=plan)`.
+
+    Raises:
+      BudgetError: if no plan fits `memory_budget`; it has the smallest budget that does.
+      RematError: if an argument is none of the above, or the calls of the model cannot be traced.
+
+    Example:
+        >>> import keras
+        >>> from keras_remat import plan
+        >>> layers = [keras.layers.Dense(8, "relu") for _ in range(9)]
+        >>> chosen = plan(keras.Sequential([keras.Input((8,)), *layers]), strategy=3, batch_size=1000)
+        >>> [row.calls for row in chosen.rows], chosen.baseline_bytes > chosen.peak_bytes
+        ([3, 3, 3], True)
+    """
+    family = family_of(model)
+    if not family.is_model(model) or family.calls(model) is None:
+        raise RematError(
+            "A plan is made for a Sequential or functional model. Received: "
+            f"{model.name!r} of type {type(model).__name__}. Choose its blocks with "
+            "recompute_all(model, match=...)."
+        )
+    _check_strategy(strategy, memory_budget)
+    budget = parse_size(memory_budget) if memory_budget is not None else None
+    sizes = Sizes(batch_size, input_shapes)
+    with recompute_enabled(False):  # what is traced is the plain model
+        part = part_of(family, model, strategy == "every", family.input_specs(model, sizes.of))
+    if part.note:
+        raise RematError(
+            f"A plan needs the costs of all calls of a model. Received: {model.name!r}, of which it is known "
+            f"that {part.note}. Call recompute_all(model), which cuts by the sizes of outputs."
+        )
+    from keras_remat.planning import cutting  # which needs NumPy, as every Keras does
+
+    cut = cutting.by_strategy(part, strategy) if budget is None else cutting.by_budget(part, budget)
+    return plan_of(cut, sizes.batch_size, sizes.notes, strategy == "every")
+
+
+def part_of(family, model, is_every, specs=None):
+    """Return the `models.Part` of a model; without `specs` it says nothing of costs."""
+    return models.part_of(family, model, is_every, _never, specs)
+
+
+def _never(layer):
+    return False
+
+
+class Sizes:
+    """What the dimensions are that a model leaves open, and what was not given and is taken to be so."""
+
+    def __init__(self, batch_size=None, input_shapes=None):
+        _check_batch_size(batch_size)
+        self.batch_size = batch_size or _BATCH
+        self.shapes = _list_of_shapes(input_shapes)
+        self.notes = []
+
+    def of(self, position, shape):
+        """Return the shape of the input at a position, which Keras gives as `shape`, with open dimensions."""
+        given = self.shapes[position] if position < len(self.shapes) else shape
+        if len(given) != len(shape) or any(a not in (b, None) for a, b in zip(shape, given) if b is not None):
+            raise RematError(
+                f"`input_shapes` must fit the model's inputs. Received: {given} for input {position}, which "
+                f"has the shape {tuple(shape)}. Give the batch dimension as well."
+            )
+        if any(size is None for size in given[1:]):
+            self.notes.append(f"dimensions that nobody gave are taken to be {_LENGTH}: pass input_shapes")
+        first = [self.batch_size if size is None else size for size in given[:1]]
+        return (*first, *(_LENGTH if size is None else int(size) for size in given[1:]))
+
+
+def _check_batch_size(batch_size):
+    if batch_size is not None and (
+        isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1
+    ):
+        raise RematError(
+            f"`batch_size` must be a positive int. Received: batch_size={batch_size!r}. Give the size of the "
+            "batches that you train with."
+        )
+
+
+def _list_of_shapes(shapes):
+    if shapes is None:
+        return []
+    one = isinstance(shapes, (list, tuple)) and all(size is None or isinstance(size, int) for size in shapes)
+    several = isinstance(shapes, (list, tuple)) and all(isinstance(shape, (list, tuple)) for shape in shapes)
+    if not one and not several:
+        raise RematError(
+            "`input_shapes` must be a shape, or a list of the shapes of all inputs. Received: "
+            f"input_shapes={shapes!r}. For example: (32, 128)."
+        )
+    return [tuple(shapes)] if one else [tuple(shape) for shape in shapes]
+
+
+def _check_strategy(strategy, memory_budget):
+    is_count = isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
+    if not is_count and not (isinstance(strategy, str) and strategy in _STRATEGIES):
+        raise RematError(
+            '`strategy` must be "auto", "sqrt", "every" or a positive int. Received: '
+            f"strategy={strategy!r}. Take one of these."
+        )
+    if memory_budget is not None and strategy != "auto":
+        raise RematError(
+            "A `memory_budget` chooses the segments itself. Received: "
+            f"memory_budget={memory_budget!r} and strategy={strategy!r}. Leave one of them out."
+        )
+
+
+def parse_size(size):
+    """Return a number of bytes, which is given as an int or as a string.
+
+    Example:
+        >>> parse_size("8GB"), parse_size("1.5 MiB"), parse_size(7)
+        (8000000000, 1572864, 7)
+    """
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([kmg]?i?)b\s*", size.lower()) if isinstance(size, str) else None
+    is_number = isinstance(size, int) and not isinstance(size, bool) and size > 0
+    if found and found.group(2) in _UNITS and found.group(1).count(".") < 2 and found.group(1) != ".":
+        return int(float(found.group(1)) * _UNITS[found.group(2)])
+    if not is_number:
+        raise RematError(
+            "A memory budget must be a positive int of bytes or a string with a unit. Received: "
+            f'{size!r}. For example: "8GB" or "512MiB".'
+        )
+    return size
