@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from keras_remat import graph
 from keras_remat.families.base import Call
 from keras_remat.planning import solve
+from keras_remat.planning.calls import RECOMPUTED, Segment
 
 SLACK = 1.25  # how much more than necessary a segment of a given number may hold
 
@@ -148,7 +149,7 @@ def test_last_uses():
 @pytest.mark.parametrize("blocks", [[], [(0, 4)], [(0, 2), (2, 4)], [(1, 3)], [(2, 4)]])
 def test_segments(blocks, outputs):
     """Each call runs once, and a segment is given just what it reads and asked for what is read."""
-    segments = graph.segments(CALLS, outputs, blocks)
+    segments = graph.segments(CALLS, outputs, [Segment(*block, RECOMPUTED) for block in blocks])
     assert [c for s in segments for c in s.calls] == CALLS
     known = {"in"}
     for i, segment in enumerate(segments):
