@@ -4,13 +4,12 @@ A functional model runs its own graph of layers segment by segment through the e
 model chosen layers become blocks. Layers, names, weights, config and files stay the plain model's.
 """
 
-import re
-
 from keras_remat import graph
 from keras_remat.errors import RematError, UnsupportedFamilyError
 from keras_remat.families import family_of
 from keras_remat.families.wrapping import check_policy
 from keras_remat.layers import RUNTIME
+from keras_remat.matching import matcher
 from keras_remat.planning import solve
 from keras_remat.planning.calls import RECOMPUTED, Segment
 from keras_remat.planning.plan import Plan
@@ -64,8 +63,8 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
     family = _family_of_model(model)
     check_policy(policy)
     _check_strategy(strategy)
-    matches = _matcher(match, "match") if match is not None else None
-    excluded = _matcher(exclude, "exclude") if exclude is not None else lambda layer: False
+    matches = matcher(match, "match") if match is not None else None
+    excluded = matcher(exclude, "exclude") if exclude is not None else lambda layer: False
     is_graph = matches is None and family.calls(model) is not None
     if matches is not None and strategy != "auto":
         raise RematError(
@@ -136,34 +135,6 @@ def _check_strategy(strategy):
             '`strategy` must be "auto", "sqrt", "every", a positive int or a Plan. Received: '
             f"strategy={strategy!r}. Take one of these."
         )
-
-
-def _matcher(choice, argument):
-    """Turn what chooses layers into a predicate."""
-    if isinstance(choice, (list, tuple)):
-        predicates = [_matcher(c, argument) for c in choice]
-        return lambda layer: any(p(layer) for p in predicates)
-    if isinstance(choice, type):
-        return lambda layer: isinstance(layer, choice)
-    if isinstance(choice, str) or hasattr(choice, "fullmatch"):
-        pattern = _pattern(choice, argument)
-        return lambda layer: pattern.fullmatch(layer.name) is not None
-    if callable(choice):
-        return choice
-    raise RematError(
-        f"`{argument}` must be a name, a regular expression, a class, a predicate or a list of these. "
-        f"Received: {argument}={choice!r}. Name the layers, for example."
-    )
-
-
-def _pattern(choice, argument):
-    try:
-        return re.compile(choice)
-    except re.error as error:
-        raise RematError(
-            f"`{argument}` must be a name or a regular expression. Received: {argument}={choice!r} "
-            f"({error}). Escape what stands for itself."
-        ) from error
 
 
 def _chosen_layers(family, model, matches, excluded, match):

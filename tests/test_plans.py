@@ -168,6 +168,10 @@ def test_a_plan_of_another_model(target, keras, L):
     model = keras.Sequential([keras.Input((6,)), L.Dense(3), L.Dropout(0.5)])
     with pytest.raises(RematError, match="whose call 1 is a Dropout where .* has a Dense"):
         recompute_all(model, strategy=Plan.from_json(text))
+    overlapping = json.loads(text)
+    overlapping["model"]["blocks"] = [[0, 3, []], [2, 4, []]]
+    with pytest.raises(RematError, match="and blocks .*Make a plan of this model"):
+        recompute_all(make_chain(Kit(target), 8), strategy=Plan.from_json(json.dumps(overlapping)))
     later = json.dumps(dict(json.loads(text), version=9))
     for wrong in ("", "{}", "[1]", later):
         with pytest.raises(RematError, match="Received: "):

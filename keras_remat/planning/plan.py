@@ -159,8 +159,15 @@ def _cut(part, tree, name):
                 f"{part.model.name!r}, whose call {i} is {_named(received)} where {name!r} has "
                 f"{_named(expected)}. Make a plan of this model."
             )
-    inner = {int(i): _cut(part.inner[int(i)], sub, sub["name"]) for i, sub in tree["inner"].items()}
-    return models.Cut(part, list(map(_segment, tree["blocks"])), inner)
+    inner, blocks = {int(i): sub for i, sub in tree["inner"].items()}, list(map(_segment, tree["blocks"]))
+    ends = [0, *(end for block in blocks for end in (block.start, block.stop)), len(part.calls)]
+    if set(inner) != set(part.inner) or ends != sorted(ends):
+        raise RematError(
+            "A plan fits models of the architecture that it was made for. Received: "
+            f"{part.model.name!r} with models at calls {sorted(part.inner)}, where {name!r} has them at "
+            f"{sorted(inner)}, and blocks {tree['blocks']}. Make a plan of this model."
+        )
+    return models.Cut(part, blocks, {i: _cut(part.inner[i], sub, sub["name"]) for i, sub in inner.items()})
 
 
 def _named(kind):
