@@ -52,7 +52,10 @@ def _images(batch, size):
     return np.random.RandomState(0).rand(batch, size, size, 3).astype("float32")
 
 
+#: For a first look.
+SMALLEST = "BERT of width 128, 16x64"
 MODELS = {
+    SMALLEST: lambda: bert(16, 64, 4, 128, 4),
     "BERT-base 8x128": lambda: bert(8, 128),
     "BERT-base 4x512": lambda: bert(4, 512),
     "BERT-small 8x128": lambda: bert(8, 128, 6, 384, 6),

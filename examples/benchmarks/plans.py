@@ -4,7 +4,7 @@ Each number comes from a process of its own under the heap counter; plans take t
 step of a `tf.function` above what was in use before it. Gradients of weights are summed up as they come, so
 that they are not what fills the memory.
 
-    python examples/benchmarks/plans.py [--models NAME...] [--plans PLAN...] [--rounds N] [--json FILE]
+    python examples/benchmarks/plans.py [--quick] [--models NAME...] [--plans PLAN...] [--json FILE]
 """
 
 import argparse
@@ -38,13 +38,20 @@ def main():
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", choices=plan_models.MODELS, default=list(plan_models.MODELS))
-    parser.add_argument("--plans", nargs="+", default=list(PLANS), metavar="PLAN")
-    parser.add_argument("--rounds", type=int, default=3, help="processes for each number")
-    parser.add_argument("--steps", type=int, default=3, help="measured steps in each process")
+    parser.add_argument("--quick", action="store_true", help="the smallest model, one round of one step")
+    parser.add_argument("--models", nargs="+", choices=plan_models.MODELS)
+    parser.add_argument("--plans", nargs="+", metavar="PLAN", help=f"of {', '.join(PLANS)}")
+    parser.add_argument("--rounds", type=int, help="processes for each number (default 3)")
+    parser.add_argument("--steps", type=int, help="measured steps in each process (default 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
     parser.add_argument("--child", nargs=2, metavar=("MODEL", "PLAN"), help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    quick = [plan_models.SMALLEST]
+    options.models = options.models or (quick if options.quick else list(plan_models.MODELS))
+    options.plans = options.plans or (["none", "sqrt", "auto", "0.5"] if options.quick else list(PLANS))
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    options.steps = options.steps or (1 if options.quick else 3)
+    return options
 
 
 def measure(name, choice, steps):
@@ -56,7 +63,7 @@ def measure(name, choice, steps):
     model, x = plan_models.MODELS[name]()
     found = choose(model, choice, len(x))
     if choice != "none":
-        recompute_all(model, strategy=found, batch_size=len(x))
+        recompute_all(model, strategy=found)
     x = tf.constant(x)
 
     @tf.function
