@@ -10,13 +10,10 @@ from keras_remat.families import family_of
 from keras_remat.families.wrapping import check_policy
 from keras_remat.layers import RUNTIME
 from keras_remat.matching import matcher
-from keras_remat.planning import solve
+from keras_remat.planning import models, solve
 from keras_remat.planning.calls import RECOMPUTED, Segment
 from keras_remat.planning.plan import Plan
-from keras_remat.plans import part_of
-
-_STRATEGIES = ("auto", "sqrt", "every")
-_MANY = 4  # calls from which on a model inside a model is cut by itself
+from keras_remat.plans import is_strategy
 
 
 def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=None):
@@ -80,10 +77,11 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
     layers = [] if is_graph else _chosen_layers(family, model, matches, excluded, match)
     restore(model)
     try:
-        if cut is not None:
-            _convert_as_planned(family, cut)
-        elif is_graph:
-            _convert_graph(family, model, strategy, excluded)
+        if is_graph:
+            if cut is None:
+                part = models.part_of(family, model, strategy == "every", excluded)
+                cut = _cut_by_sizes(part, strategy)
+            _convert_graph(family, cut)
         for layer in layers:
             family.convert_layer(layer, RUNTIME)
         family.forget_functions(model)
@@ -128,9 +126,7 @@ def _family_of_model(model):
 
 
 def _check_strategy(strategy):
-    is_count = isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
-    is_name = isinstance(strategy, str) and strategy in _STRATEGIES
-    if not (is_count or is_name or isinstance(strategy, Plan)):
+    if not (isinstance(strategy, Plan) or is_strategy(strategy)):
         raise RematError(
             '`strategy` must be "auto", "sqrt", "every", a positive int or a Plan. Received: '
             f"strategy={strategy!r}. Take one of these."
@@ -178,24 +174,6 @@ def _like_layers(family, model, excluded):
     return blocks
 
 
-def _convert_graph(family, model, strategy, excluded):
-    calls = family.calls(model)
-    separate = set()
-    for i, call in enumerate(calls):
-        if excluded(call.layer):
-            separate.add(i)
-            continue
-        inner = family.calls(call.layer) if family.is_model(call.layer) else None
-        is_long = inner is not None and (len(inner) >= _MANY or strategy == "every")
-        if is_long or any(map(excluded, family.sublayers(call.layer))):
-            separate.add(i)
-            if inner is not None and not family.is_converted(call.layer):
-                _convert_graph(family, call.layer, strategy, excluded)
-    outputs = family.output_keys(model)
-    blocks = _cut(calls, outputs, separate, strategy)
-    family.convert(model, graph.segments(calls, outputs, blocks), RUNTIME)
-
-
 def _planned_cut(family, model, plan, exclude):
     """Return the blocks of a plan in a model; raise if it does not fit."""
     if exclude is not None or family.calls(model) is None:
@@ -204,35 +182,26 @@ def _planned_cut(family, model, plan, exclude):
             f"{model.name!r} of type {type(model).__name__}, and exclude={exclude!r}. Give one of "
             '"auto", "sqrt", "every" and a number instead.'
         )
-    return plan.cut(part_of(family, model, plan.is_every))
+    return plan.cut(models.part_of(family, model, plan.is_every))
 
 
-def _convert_as_planned(family, cut):
+def _cut_by_sizes(part, strategy):
+    """Return the blocks of a model, and of those inside of it, by the sizes of what calls put out."""
+    last_use = graph.last_uses(part.calls, part.outputs)
+    blocks = []
+    for start, stop in models.runs(part):
+        run = part.calls[start:stop]
+        relative = [min(last, len(part.calls)) - start for last in last_use[start:stop]]
+        share = models.share(strategy, len(run), part)
+        bounds = solve.cut([c.inside for c in run], [c.size for c in run], relative, share)
+        blocks += [Segment(start + i, start + j, RECOMPUTED) for i, j in zip(bounds, bounds[1:])]
+    return models.Cut(part, blocks, {i: _cut_by_sizes(inner, strategy) for i, inner in part.inner.items()})
+
+
+def _convert_graph(family, cut):
     """Convert a model, and those inside of it that have blocks of their own."""
     for inner in cut.inner.values():
         if not family.is_converted(inner.part.model):
-            _convert_as_planned(family, inner)
+            _convert_graph(family, inner)
     part = cut.part
     family.convert(part.model, graph.segments(part.calls, part.outputs, cut.blocks), RUNTIME)
-
-
-def _cut(calls, outputs, separate, strategy):
-    """Cut the calls into blocks, leaving out those at the positions `separate`."""
-    last_use = graph.last_uses(calls, outputs)
-    blocks, start = [], 0
-    for stop in sorted(separate) + [len(calls)]:
-        part = calls[start:stop]
-        if part:
-            share = _share(strategy, len(part), len(calls) - len(separate))
-            relative = [min(last, len(calls)) - start for last in last_use[start:stop]]
-            bounds = solve.cut([c.inside for c in part], [c.size for c in part], relative, share)
-            blocks += [Segment(start + i, start + j, RECOMPUTED) for i, j in zip(bounds, bounds[1:])]
-        start = stop + 1
-    return blocks
-
-
-def _share(strategy, part, whole):
-    """Split a number of segments among the parts of a model between excluded calls."""
-    if isinstance(strategy, str):
-        return strategy
-    return max(1, int(round(strategy * part / whole)))

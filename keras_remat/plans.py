@@ -6,6 +6,7 @@ from keras_remat.engine import recompute_enabled
 from keras_remat.errors import RematError
 from keras_remat.families import family_of
 from keras_remat.planning import models
+from keras_remat.planning.costs import Tensors
 from keras_remat.planning.plan import plan_of
 
 _STRATEGIES = ("auto", "sqrt", "every")
@@ -60,25 +61,12 @@ def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_s
     budget = parse_size(memory_budget) if memory_budget is not None else None
     sizes = Sizes(batch_size, input_shapes)
     with recompute_enabled(False):  # what is traced is the plain model
-        part = part_of(family, model, strategy == "every", family.input_specs(model, sizes.of))
-    if part.note:
-        raise RematError(
-            f"A plan needs the costs of all calls of a model. Received: {model.name!r}, of which it is known "
-            f"that {part.note}. Call recompute_all(model), which cuts by the sizes of outputs."
-        )
+        tensors = Tensors(family, models.input_specs(family, model, sizes.of))
+        part = models.part_of(family, model, strategy == "every", tensors=tensors)
     from keras_remat.planning import cutting  # which needs NumPy, as every Keras does
 
     cut = cutting.by_strategy(part, strategy) if budget is None else cutting.by_budget(part, budget)
     return plan_of(cut, sizes.batch_size, sizes.notes, strategy == "every")
-
-
-def part_of(family, model, is_every, specs=None):
-    """Return the `models.Part` of a model; without `specs` it says nothing of costs."""
-    return models.part_of(family, model, is_every, _never, specs)
-
-
-def _never(layer):
-    return False
 
 
 class Sizes:
@@ -127,9 +115,15 @@ def _list_of_shapes(shapes):
     return [tuple(shapes)] if one else [tuple(shape) for shape in shapes]
 
 
+def is_strategy(strategy):
+    """True for "auto", "sqrt", "every" and a number of segments."""
+    if isinstance(strategy, str):
+        return strategy in _STRATEGIES
+    return isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
+
+
 def _check_strategy(strategy, memory_budget):
-    is_count = isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
-    if not is_count and not (isinstance(strategy, str) and strategy in _STRATEGIES):
+    if not is_strategy(strategy):
         raise RematError(
             '`strategy` must be "auto", "sqrt", "every" or a positive int. Received: '
             f"strategy={strategy!r}. Take one of these."
@@ -148,13 +142,13 @@ def parse_size(size):
         >>> parse_size("8GB"), parse_size("1.5 MiB"), parse_size(7)
         (8000000000, 1572864, 7)
     """
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([kmg]?i?)b\s*", size.lower()) if isinstance(size, str) else None
-    is_number = isinstance(size, int) and not isinstance(size, bool) and size > 0
-    if found and found.group(2) in _UNITS and found.group(1).count(".") < 2 and found.group(1) != ".":
-        return int(float(found.group(1)) * _UNITS[found.group(2)])
-    if not is_number:
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    pattern = r"\s*(\d+\.?\d*|\.\d+)\s*((?:[kmg]i?)?)b\s*"
+    found = re.fullmatch(pattern, size.lower()) if isinstance(size, str) else None
+    if found is None:
         raise RematError(
             "A memory budget must be a positive int of bytes or a string with a unit. Received: "
             f'{size!r}. For example: "8GB" or "512MiB".'
         )
-    return size
+    return int(float(found.group(1)) * _UNITS[found.group(2)])

@@ -10,7 +10,7 @@ from proofs import floats
 
 from keras_remat import BudgetError, Plan, RematError, plan, recompute_all
 from keras_remat.families import family_of
-from keras_remat.planning.costs import trace_calls
+from keras_remat.planning.costs import Tensors, trace_calls
 from keras_remat.plans import Sizes
 
 BATCH = 4
@@ -21,8 +21,8 @@ TRACED = pytest.mark.modes("function")
 
 def costs_of(model):
     family = family_of(model)
-    specs = family.input_specs(model, Sizes(BATCH).of)
-    return trace_calls(family, family.calls(model), family.output_keys(model), specs)[0]
+    tensors = Tensors(family, family.input_specs(model, Sizes(BATCH).of))
+    return trace_calls(family, family.calls(model), family.output_keys(model), tensors)
 
 
 def kept(calls):
@@ -132,6 +132,38 @@ def test_numbers_with_a_plan(target, mode):
         recompute_all(model, strategy=plan(model, strategy=3, batch_size=BATCH))
 
     prove_model(target, mode, make_chain, X, convert)
+
+
+def test_models_inside_keep_what_they_keep_outside(keras, L):
+    """Also where one begins with a layer without weights, whose gradient goes on to one before it."""
+
+    def layers():
+        return [L.Activation("tanh"), L.Dense(5), L.Activation("sigmoid"), L.Dense(4), L.Activation("tanh")]
+
+    def model(nest):
+        inputs = keras.Input((6,))
+        x, inner = L.Dense(5)(inputs), layers()
+        if nest:
+            x = keras.Sequential([keras.Input((5,)), *inner])(x)
+        else:
+            for layer in inner:
+                x = layer(x)
+        return keras.Model(inputs, L.Dense(2)(x))
+
+    plain, nested = (plan(model(nest), strategy="every", batch_size=BATCH) for nest in (False, True))
+    assert nested.baseline_bytes == plain.baseline_bytes
+    assert nested.peak_bytes == plain.peak_bytes
+
+
+def test_a_call_that_cannot_be_traced(target):
+    model = make_chain(Kit(target))
+
+    def call(*args, **kwargs):
+        raise KeyError("data")
+
+    model.layers[1].call = call
+    with pytest.raises(RematError, match="'dense_1', whose call cannot be traced .*KeyError"):
+        plan(model)
 
 
 def test_budgets(target):

@@ -11,7 +11,7 @@ class Traced(NamedTuple):
     Attributes:
       outputs: (shape, dtype) of each tensor that it puts out.
       views: for each output, the position of the input whose buffer it is, or None.
-      resident: for each output, whether it is a weight or a constant.
+      sizes: for each output, its bytes; none where it is a weight or a constant, which are there anyway.
       inner: bytes of what it makes inside that its backward pass reads, beside inputs and outputs.
       needs_inputs, needs_outputs: for each, whether its backward pass reads it.
       work: FLOPs, and 20 for each byte that its ops read or write.
@@ -21,7 +21,7 @@ class Traced(NamedTuple):
 
     outputs: List[Tuple[Tuple[int, ...], Any]]
     views: List[Optional[int]]
-    resident: List[bool]
+    sizes: List[int]
     inner: int
     needs_inputs: List[bool]
     needs_outputs: List[bool]

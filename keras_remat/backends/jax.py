@@ -54,17 +54,3 @@ def version(value):
 def copied(value):
     """Return `value`: arrays are never written in place."""
     return value
-
-
-def trace(run, specs, wanted, values, trained):
-    """Trace what a call costs; see `costs.Traced`."""
-    from keras_remat.backends import jax_costs
-
-    return jax_costs.trace(run, specs, wanted, values, trained)
-
-
-def bytes_of(shape, dtype):
-    """Bytes of a tensor."""
-    from keras_remat.backends import jax_costs
-
-    return jax_costs.bytes_of(shape, dtype)

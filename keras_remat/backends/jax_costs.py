@@ -49,7 +49,7 @@ def _summed(jaxpr, weight_count, outputs, is_differentiable):
     return Traced(
         outputs=[(tuple(o.shape), o.dtype) for o in outputs],
         views=[given.get(v) for v in made],
-        resident=[v is None or v in resident for v in made],
+        sizes=[0 if v is None or v in resident else size_of(v) for v in made],
         inner=sum(map(size_of, inner)),
         needs_inputs=[_root(roots, v) in read for v in jaxpr.invars[weight_count:]],
         needs_outputs=[v in read for v in made],
@@ -113,8 +113,3 @@ def flops(eqn):
             flops(e) for jaxpr in inner for e in getattr(jaxpr, "jaxpr", jaxpr).eqns
         )
     return made
-
-
-def bytes_of(shape, dtype):
-    """Bytes of a tensor."""
-    return prod(shape) * jax.numpy.dtype(dtype).itemsize

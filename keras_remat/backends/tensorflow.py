@@ -119,17 +119,3 @@ def convertible(function):
 def keep_outside(cls, name):
     """Let what the method `name` of `cls` does be no part of a block."""
     wrap(cls, name, outside)
-
-
-def trace(run, specs, wanted, values, trained):
-    """Trace what a call costs; see `costs.Traced`."""
-    from keras_remat.backends import tensorflow_costs
-
-    return tensorflow_costs.trace(run, specs, wanted, values, trained)
-
-
-def bytes_of(shape, dtype):
-    """Bytes of a tensor."""
-    from keras_remat.backends import tensorflow_costs
-
-    return tensorflow_costs.bytes_of(shape, dtype)

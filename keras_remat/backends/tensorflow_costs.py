@@ -16,16 +16,17 @@ _FREE = _VIEWS | _RESIDENT | _SHAPES | {"Placeholder", "NoOp", "IdentityN"}
 
 
 def trace(run, specs, wanted, values, trained):
-    """Trace `run(values, *tensors)` and its gradient; see `costs.Traced`."""
+    """Trace `run(values, *tensors)` and its gradient; see `costs.Traced`.
+
+    There are no `values`: a tape finds the variables that are trained.
+    """
     graph = func_graph.FuncGraph("cost")
     with graph.as_default():
         inputs = [tf.compat.v1.placeholder(dtype, shape) for shape, dtype in specs]
-        weights = [tf.compat.v1.placeholder(v.dtype, v.shape) for v in values]
-        with tf.GradientTape(watch_accessed_variables=True) as tape:
+        with tf.GradientTape() as tape:
             sources = [t for t, is_wanted in zip(inputs, wanted) if is_wanted and _is_float(t)]
-            sources += [t for t, is_trained in zip(weights, trained) if is_trained and _is_float(t)]
             tape.watch(sources)
-            outputs = [tf.convert_to_tensor(t) for t in run(weights, *inputs)]
+            outputs = [tf.convert_to_tensor(t) for t in run(values, *inputs)]
         forward = list(graph.get_operations())
         sources += tape.watched_variables()
         targets = [t for t in outputs if _is_float(t)]
@@ -49,9 +50,9 @@ def _flat(grads):
 
 def _read_by(grads, forward):
     """List the tensors of `forward` that ops read of which `grads` are made."""
-    done, read = {op.name for op in forward}, {}
-    pending = [t.op for t in grads]
-    read.update({id(t): t for t in grads if t.op.name in done})
+    grads, names = list(grads), {op.name for op in forward}
+    read = {_key(t): t for t in grads}
+    done, pending = set(names), [t.op for t in grads]
     while pending:
         op = pending.pop()
         if op.name in done:
@@ -62,7 +63,6 @@ def _read_by(grads, forward):
                 pending.append(tensor.op)
         if op.type not in _SHAPES:
             read.update({_key(t): t for t in op.inputs})
-    names = {op.name for op in forward}
     return [t for t in read.values() if t.op.name in names]
 
 
@@ -87,7 +87,7 @@ class _Trace:
         return Traced(
             outputs=[(tuple(t.shape.as_list()), t.dtype) for t in self.outputs],
             views=[self.given.get(_key(t)) for t in made],
-            resident=[self._is_resident(t) and _key(t) not in self.given for t in made],
+            sizes=[0 if self._is_resident(t) else size_of(t) for t in made],
             inner=sum(map(size_of, inner)),
             needs_inputs=[_key(t) in self.read for t in self.inputs],
             needs_outputs=[_key(t) in self.read for t in made],
@@ -176,7 +176,7 @@ _CONVOLUTIONS = {"Conv2D", "Conv3D", "DepthwiseConv2dNative"}
 
 
 def _work(op):
-    """FLOPs of an op, and 20 for each byte that it reads or writes: it is the slower of the two."""
+    """FLOPs of an op, and 20 for each byte that it reads or writes."""
     if op.type in _FREE:
         return 0
     moved = sum(size_of(t) for t in (*op.inputs, *op.outputs) if t.dtype != tf.variant)
@@ -230,8 +230,3 @@ def _graph_of(op, attribute):
             return function.graph
         graph = getattr(graph, "outer_graph", None)
     raise KeyError(name)
-
-
-def bytes_of(shape, dtype):
-    """Bytes of a tensor."""
-    return prod(shape) * tf.as_dtype(dtype).size

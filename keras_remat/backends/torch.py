@@ -236,17 +236,3 @@ def version(value):
 def copied(value):
     """Return a copy of a tensor that is about to be written."""
     return value.detach().clone()
-
-
-def trace(run, specs, wanted, values, trained):
-    """Trace what a call costs; see `costs.Traced`."""
-    from keras_remat.backends import torch_costs
-
-    return torch_costs.trace(run, specs, wanted, values, trained)
-
-
-def bytes_of(shape, dtype):
-    """Bytes of a tensor."""
-    from keras_remat.backends import torch_costs
-
-    return torch_costs.bytes_of(shape, dtype)

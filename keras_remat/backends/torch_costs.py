@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import (  # 2.1+; no public names
 from torch.utils._python_dispatch import TorchDispatchMode  # 2.0+; no public name
 from torch.utils.flop_counter import flop_registry
 
-from keras_remat.backends.costs import Traced, prod
+from keras_remat.backends.costs import Traced
 
 
 def trace(run, specs, wanted, values, trained):
@@ -43,7 +43,7 @@ def _trace(run, inputs, weights):
     return Traced(
         outputs=[(tuple(t.shape), t.dtype) for t in outputs],
         views=[given.get(key) for key in made],
-        resident=[key in resident for key in made],
+        sizes=[0 if key in resident else t.numel() * t.element_size() for key, t in zip(made, outputs)],
         inner=sum(map(size_of, inner)),
         needs_inputs=[_key(t) in saved for t in inputs],
         needs_outputs=[key in saved for key in made],
@@ -96,8 +96,3 @@ def _tensors(structure):
 
 def _is_view(function):
     return getattr(function, "is_view", False)
-
-
-def bytes_of(shape, dtype):
-    """Bytes of a tensor."""
-    return prod(shape) * (getattr(torch, dtype) if isinstance(dtype, str) else dtype).itemsize

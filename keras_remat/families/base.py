@@ -136,11 +136,6 @@ class Family:
         """
         return None
 
-    def input_keys(self, model):
-        """List the keys of what `model` takes; None if they are not known yet."""
-        specs = self.input_specs(model, lambda position, shape: shape)
-        return list(specs) if specs is not None else None
-
     def trace(self, call, specs, wanted, masked):
         """Trace the costs of a call; see `costs.trace`."""
         raise NotImplementedError

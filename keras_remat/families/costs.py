@@ -1,5 +1,6 @@
 """A call of a model, traced for its costs: its masks are tensors that it takes and gives like others."""
 
+from keras_remat import backends
 from keras_remat.replay import host_random
 
 
@@ -25,5 +26,6 @@ def trace(family, call, run_call, specs, wanted, masked, values=(), trained=()):
         found[:] = [i for i, mask in enumerate(masks) if mask is not None]
         return outputs + [masks[i] for i in found]
 
+    backend = backends.load(family.backend_name + "_costs")
     with host_random.again(host_random.state()):
-        return family.backend.trace(run, specs, wanted, list(values), list(trained)), tuple(found)
+        return backend.trace(run, specs, wanted, list(values), list(trained)), tuple(found)

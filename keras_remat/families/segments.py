@@ -43,10 +43,12 @@ def run_segment(family, model, segment, tensors, run_call, runtime):
 
     def run(*inputs):
         local = dict(zip(segment.inputs, inputs))
-        for inner in segment.inside:
-            run_segment(family, model, inner, local, run_call, runtime)
-        for call in segment.calls if not segment.inside else ():
-            run_call(call, local)
+        if segment.inside:
+            for inner in segment.inside:
+                run_segment(family, model, inner, local, run_call, runtime)
+        else:
+            for call in segment.calls:
+                run_call(call, local)
         return [local[key] for key in segment.outputs]
 
     inputs = [tensors[key] for key in segment.inputs]

@@ -150,7 +150,6 @@ def run_call(call, tensors, training, explicit=False):
 
 
 def _map_arguments(node, tensors, training):
-
     def mapped(t):
         return tensors[str(id(t))] if hasattr(t, "_keras_history") else t
 

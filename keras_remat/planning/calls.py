@@ -74,6 +74,31 @@ class Segment(NamedTuple):
     inside: Tuple[Any, ...] = ()
 
 
+def last_readers(calls):
+    """Return the position of the last call that reads or makes each tensor, of results that after all calls.
+
+    Example:
+        >>> last_readers(chain([4, 2]))
+        {0: 1, -1: 0, 1: 2}
+    """
+    last = {}
+    for i, cost in enumerate(calls.costs):
+        last.update(dict.fromkeys(cost.outputs + cost.inputs, i))
+    last.update(dict.fromkeys(calls.results, len(calls.costs)))
+    return last
+
+
+def between(calls, start, stop, last):
+    """Return the `Calls` from `start` to before `stop`; what is read after them is what they put out.
+
+    Args:
+      last: what `last_readers(calls)` returned.
+    """
+    costs = calls.costs[start:stop]
+    results = tuple(key for cost in costs for key in cost.outputs if last[key] >= stop)
+    return Calls(costs, calls.sizes, results)
+
+
 def chain(sizes, work=None):
     """Return calls that each read the tensor before them, which their gradient needs.
 

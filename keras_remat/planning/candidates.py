@@ -5,6 +5,8 @@ One position is taken in each of so many stretches that make equal bytes, the na
 
 import numpy as np
 
+from keras_remat.planning.calls import last_readers
+
 
 def spread(calls, most):
     """Return at most `most` + 1 positions to cut at, from 0 to the number of calls: all where so few.
@@ -35,10 +37,7 @@ def _kept(calls):
 def _crossing(calls):
     """The bytes that cross each position."""
     n = len(calls.costs)
-    last = {}
-    for i, cost in enumerate(calls.costs):
-        last.update(dict.fromkeys(cost.outputs + cost.inputs, i))
-    last.update(dict.fromkeys(calls.results, n))
+    last = last_readers(calls)
     change = np.zeros(n + 2, dtype=np.int64)
     for i, cost in enumerate(calls.costs):
         for key in cost.outputs:

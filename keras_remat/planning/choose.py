@@ -80,12 +80,17 @@ def fit(calls, budget, *, deep=True):
         plans.append(nested.solve(problems, budget))
     plans = [plan for plan in plans if plan is not None]
     if not plans:
-        raise BudgetError(
-            f"A training step must fit the memory budget. Received: {budget} bytes. No plan takes less than "
-            f"{smallest}. Give it that much, or make the batch smaller.",
-            smallest,
-        )
+        raise over(budget, smallest)
     return min(plans, key=lambda plan: simulate(calls, plan).extra)
+
+
+def over(budget, smallest):
+    """Return the error for a budget that no plan meets."""
+    return BudgetError(
+        f"A training step must fit the memory budget. Received: {budget} bytes. No plan takes less than "
+        f"{smallest}. Give it that much, or make the batch smaller.",
+        smallest,
+    )
 
 
 def _steps(calls):

@@ -7,30 +7,44 @@ it is made: a call says which of its inputs and outputs its gradient reads, and 
 import json
 from typing import Any, Dict
 
+from keras_remat.errors import RematError
 from keras_remat.planning.calls import Calls, Cost
 
 
-def trace_calls(family, calls, outputs, specs):
-    """Return the `Calls` of a model's calls, and its `Tensors`.
+def trace_calls(family, calls, outputs, tensors):
+    """Return the `Calls` of a model's calls.
 
     Args:
       calls: list of `families.base.Call`.
       outputs: keys of what the model puts out.
-      specs: {key: (shape, dtype)} of the model's inputs, without unknown dimensions.
+      tensors: `Tensors` that the model takes, to which those that it makes are added.
+
+    Raises:
+      RematError: a call cannot be traced.
     """
-    tensors = Tensors(family, specs)
     kinds: Dict[Any, Any] = {}
     costs = []
     for call in calls:
         keys, masked = tensors.given(call)
         given, wanted = [tensors.specs[key] for key in keys], [tensors.wanted[key] for key in keys]
         kind = _kind(family, call, given, wanted, masked)
-        found = kinds.get(kind) or family.trace(call, given, wanted, masked)
+        found = kinds.get(kind) or _trace(family, call, given, wanted, masked)
         if kind is not None:
             kinds[kind] = found
         costs.append(tensors.cost(call, keys, *found))
     results = tuple(dict.fromkeys(tensors.roots[key] for key in outputs))
-    return Calls(tuple(costs), tensors.sizes, results), tensors
+    return Calls(tuple(costs), tensors.sizes, results)
+
+
+def _trace(family, call, given, wanted, masked):
+    try:
+        return family.trace(call, given, wanted, masked)
+    except Exception as error:  # any layer's code may be one that cannot run without data
+        raise RematError(
+            "A plan needs the costs of all calls of a model. Received: the layer "
+            f"{call.layer.name!r}, whose call cannot be traced ({type(error).__name__}: {error}). Call "
+            "recompute_all(model), which cuts by the sizes of outputs."
+        ) from error
 
 
 class Tensors:
@@ -41,15 +55,26 @@ class Tensors:
         self.roots = {key: key for key in specs}  # the tensor whose buffer it is
         self.wanted = dict.fromkeys(specs, False)  # whether a gradient flows back through it
 
+    def of_inner(self, names):
+        """Return the tensors that a model inside takes, of which `names` gives the keys here by its own."""
+        inner = Tensors(self.family, {own: self.specs[key] for own, key in names.items()})
+        inner.wanted.update({own: self.wanted[key] for own, key in names.items()})
+        return inner
+
+    def with_masks(self, names):
+        """Return `names`, {another key: key here}, with those of masks."""
+        masks = {mask_of(own): mask_of(key) for own, key in names.items() if mask_of(key) in self.specs}
+        return {**names, **masks}
+
     def given(self, call):
         """Return the keys of what a call takes, masks last, and the positions of inputs that have one."""
-        masked = tuple(i for i, key in enumerate(call.inputs) if _mask_of(key) in self.specs)
-        return [*call.inputs, *(_mask_of(call.inputs[i]) for i in masked)], masked
+        masked = tuple(i for i, key in enumerate(call.inputs) if mask_of(key) in self.specs)
+        return [*call.inputs, *(mask_of(call.inputs[i]) for i in masked)], masked
 
     def cost(self, call, keys, traced, masked):
         """Add the outputs of a call that takes `keys`, and return its `Cost`."""
         inputs = [self.roots[key] for key in keys]
-        outputs = [*call.outputs, *(_mask_of(call.outputs[i]) for i in masked)]
+        outputs = [*call.outputs, *(mask_of(call.outputs[i]) for i in masked)]
         made = []
         for i, key in enumerate(outputs):
             self.specs[key], self.wanted[key] = traced.outputs[i], traced.is_differentiable
@@ -57,7 +82,7 @@ class Tensors:
             self.roots[key] = key if view is None else inputs[view]
             if view is None:
                 made.append(key)
-                self.sizes[key] = 0 if traced.resident[i] else self.family.backend.bytes_of(*self.specs[key])
+                self.sizes[key] = traced.sizes[i]
         needs = [root for root, is_read in zip(inputs, traced.needs_inputs) if is_read]
         needs += [self.roots[key] for key, is_read in zip(outputs, traced.needs_outputs) if is_read]
         return Cost(
@@ -71,7 +96,8 @@ class Tensors:
         )
 
 
-def _mask_of(key):
+def mask_of(key):
+    """Return the key of a tensor's mask."""
     return f"mask of {key}"
 
 

@@ -5,8 +5,8 @@ The blocks of a model are `Segment`s of its calls; those of models inside it are
 
 from keras_remat.errors import BudgetError
 from keras_remat.planning import models
-from keras_remat.planning.calls import KEPT, Segment
-from keras_remat.planning.choose import choose, fit
+from keras_remat.planning.calls import KEPT, Segment, between, last_readers
+from keras_remat.planning.choose import choose, fit, over
 from keras_remat.planning.one_level import merged
 from keras_remat.planning.simulate import plain, simulate
 
@@ -15,26 +15,19 @@ _HALVINGS = 12  # of the share of memory that each run of calls gets, where a mo
 
 def by_strategy(part, strategy):
     """Return the `models.Cut` that a strategy asks for; see `choose`."""
-    whole = len(part.calls) - len(part.separate)
 
     def solve(calls):
-        return choose(calls, _share(strategy, len(calls.costs), whole))
+        return choose(calls, models.share(strategy, len(calls.costs), part))
 
     inner = {i: by_strategy(p, strategy) for i, p in part.inner.items()}
     return models.Cut(part, _blocks(part, solve), inner)
 
 
-def _share(strategy, length, whole):
-    """Split a number of segments among the runs of calls between those that are in no block."""
-    if isinstance(strategy, str):
-        return strategy
-    return max(1, int(round(strategy * length / whole)))
-
-
 def _blocks(part, solve):
-    found = []
+    found, last = [], last_readers(part.costs)
     for start, stop in models.runs(part):
-        found += [_moved(s, start) for s in solve(models.between(part.costs, start, stop)) if s.how != KEPT]
+        solved = solve(between(part.costs, start, stop, last))
+        found += [_moved(s, start) for s in solved if s.how != KEPT]
     return found
 
 
@@ -54,22 +47,18 @@ def by_budget(part, budget):
     """
     if not part.separate:
         return models.Cut(part, [s for s in fit(part.costs, budget) if s.how != KEPT], {})
-    calls, _ = models.flat(part)
+    calls = models.flat(part)
     if plain(calls).peak <= budget:
         return _with_share(part, 1.0)
     low, high = 0.0, 1.0
     best = _with_share(part, 0.0)
-    smallest = peak(best)
+    smallest = _peak(calls, best)
     if smallest > budget:
-        raise BudgetError(
-            f"A training step must fit the memory budget. Received: {budget} bytes. No plan takes less than "
-            f"{smallest}. Give it that much, or make the batch smaller.",
-            smallest,
-        )
+        raise over(budget, smallest)
     for _ in range(_HALVINGS):
         share = (low + high) / 2
         tried = _with_share(part, share)
-        if peak(tried) <= budget:
+        if _peak(calls, tried) <= budget:
             low, best = share, tried
         else:
             high = share
@@ -94,7 +83,7 @@ def segments(cut):
         if i in cut.inner:
             inner = segments(cut.inner[i])
             found += [_moved(s, position) for s in inner]
-            position += len(models.flat(cut.inner[i].part)[0].costs)
+            position += inner[-1].stop
             i += 1
             continue
         block = starts.get(i) or Segment(i, i + 1, KEPT)
@@ -104,6 +93,5 @@ def segments(cut):
     return merged(found)
 
 
-def peak(cut):
-    """Return the most bytes that a step with a cut holds."""
-    return simulate(models.flat(cut.part)[0], segments(cut)).peak
+def _peak(calls, cut):
+    return simulate(calls, segments(cut)).peak

@@ -3,32 +3,32 @@
 A long model inside a model is cut by itself: a block cannot begin in one model and end in another.
 """
 
-from typing import Any, Dict, FrozenSet, List, NamedTuple
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional
 
-from keras_remat.planning.calls import Calls, Cost, Segment
+from keras_remat.errors import RematError
+from keras_remat.planning.calls import Calls, Segment
 from keras_remat.planning.costs import trace_calls
 
 _MANY = 4  # calls from which on a model inside a model is cut by itself
 
 
 class Part(NamedTuple):
-    """One model: its calls, the keys of its outputs, and the costs of its calls.
+    """One model: its calls, and the keys of its outputs.
 
     Attributes:
+      costs: the `Calls` that the planner knows them as; None where nobody asked.
       separate: positions of calls that are in no block.
       inner: the parts of models among them, by position.
       names: of a part inside another, the keys that tensors of it have there.
-      note: why the costs are estimates, in elements of a sample instead of bytes; or "".
     """
 
     model: Any
     calls: List[Any]
     outputs: List[str]
-    costs: Calls
+    costs: Optional[Calls]
     separate: FrozenSet[int]
     inner: Dict[int, "Part"]
     names: Dict[str, str]
-    note: str
 
 
 class Cut(NamedTuple):
@@ -39,13 +39,21 @@ class Cut(NamedTuple):
     inner: Dict[int, "Cut"]
 
 
-def part_of(family, model, is_every, excluded, specs):
-    """Return the `Part` of a model that takes tensors of `specs`, {key: (shape, dtype)} or None.
+def _nothing(layer):
+    return False
 
-    If `is_every`, short models inside it are cut by themselves as well.
+
+def part_of(family, model, is_every, excluded=_nothing, tensors=None):
+    """Return the `Part` of a model.
+
+    Args:
+      is_every: True to cut short models inside it by themselves as well.
+      excluded: predicate of layers that are in no block.
+      tensors: `costs.Tensors` that the model takes, to which those that it makes are added; None to trace
+        nothing.
     """
     calls, outputs = family.calls(model), family.output_keys(model)
-    costs, tensors, note = _costs(family, calls, outputs, specs)
+    costs = trace_calls(family, calls, outputs, tensors) if tensors is not None else None
     separate, inner = set(), {}
     for i, call in enumerate(calls):
         if excluded(call.layer):
@@ -57,60 +65,51 @@ def part_of(family, model, is_every, excluded, specs):
             separate.add(i)
             if own is not None:
                 inner[i] = _inner_part(family, call, is_every, excluded, tensors)
-    return Part(model, calls, outputs, costs, frozenset(separate), inner, {}, note)
+    return Part(model, calls, outputs, costs, frozenset(separate), inner, {})
 
 
 def _inner_part(family, call, is_every, excluded, tensors):
     """Return the `Part` of a model that is called inside another one."""
-    keys = family.input_keys(call.layer) if tensors is not None else None
-    given = dict(zip(keys, call.inputs)) if keys is not None else {}
-    specs = {own: tensors.specs[key] for own, key in given.items()} if given else None
-    part = part_of(family, call.layer, is_every, excluded, specs)
     if tensors is None:
-        return part
-    names = {own: tensors.roots[key] for own, key in given.items()}
-    for own, key in zip(part.costs.results, call.outputs):
-        names.setdefault(own, tensors.roots[key])
+        return part_of(family, call.layer, is_every, excluded)
+    given = tensors.with_masks(dict(zip(input_keys(family, call.layer), call.inputs)))
+    inner = tensors.of_inner(given)
+    part = part_of(family, call.layer, is_every, excluded, inner)
+    made = dict(zip(part.outputs, call.outputs))
+    names = {
+        inner.roots[own]: tensors.roots[key] for own, key in {**tensors.with_masks(made), **given}.items()
+    }
     return part._replace(names=names)
 
 
-def _costs(family, calls, outputs, specs):
-    """Return the costs of calls, all tensors, and why the costs are estimates."""
+def input_keys(family, model):
+    """List the keys of the tensors that a model takes; raise if they are not known."""
+    return list(input_specs(family, model, lambda position, shape: shape))
+
+
+def input_specs(family, model, size):
+    """Return {key: (shape, dtype)} of the tensors that a model takes, as `Family.input_specs`, or raise."""
+    specs = family.input_specs(model, size)
     if specs is None:
-        return estimated(calls, outputs), None, "the shapes of its inputs are not known to a trace"
-    try:
-        return (*trace_calls(family, calls, outputs, specs), "")
-    except Exception as error:  # any layer's code may be one that cannot run without data
-        return estimated(calls, outputs), None, f"a call cannot be traced: {type(error).__name__}: {error}"
-
-
-def estimated(calls, outputs):
-    """What calls cost if all that is known are the sizes of what they put out, in elements of a sample."""
-    costs, sizes = [], {}
-    for call in calls:
-        sizes.update(dict.fromkeys(call.outputs, 0))
-        sizes[call.outputs[0]] = call.size
-        needs = frozenset([*call.inputs, *call.outputs])
-        inner = max(0, call.inside - call.size)
-        costs.append(Cost(call.layer.name, call.inputs, call.outputs, inner, needs, float(call.inside)))
-    return Calls(tuple(costs), sizes, tuple(outputs))
+        raise RematError(
+            f"A plan needs the costs of all calls of a model. Received: {model.name!r}, the shapes of whose "
+            "inputs are not known to a trace. Call recompute_all(model), which cuts by the sizes of outputs."
+        )
+    return specs
 
 
 def flat(part):
-    """Return the `Calls` of a part with those of the parts inside it, and the (part, position) of each."""
-    costs, sizes, places = [], dict(part.costs.sizes), []
+    """Return the `Calls` of a part with those of the parts inside it."""
+    costs, sizes = [], dict(part.costs.sizes)
     for i, cost in enumerate(part.costs.costs):
         if i not in part.inner:
             costs.append(cost)
-            places.append((part, i))
             continue
-        inner, inner_places = flat(part.inner[i])
-        names = part.inner[i].names
+        inner, names = flat(part.inner[i]), part.inner[i].names
         key_of = {key: names.get(key, (i, key)) for c in inner.costs for key in (*c.inputs, *c.outputs)}
         sizes.update({key_of[key]: size for key, size in inner.sizes.items() if key in key_of})
         costs += [_renamed(c, key_of) for c in inner.costs]
-        places += inner_places
-    return Calls(tuple(costs), sizes, part.costs.results), places
+    return Calls(tuple(costs), sizes, part.costs.results)
 
 
 def _renamed(cost, key_of):
@@ -131,9 +130,8 @@ def runs(part):
     return found
 
 
-def between(calls, start, stop):
-    """Return the `Calls` from `start` to before `stop`; what others read of them is what they put out."""
-    costs = calls.costs[start:stop]
-    later = {key for cost in calls.costs[stop:] for key in cost.inputs} | set(calls.results)
-    made = [key for cost in costs for key in cost.outputs]
-    return Calls(costs, calls.sizes, tuple(key for key in made if key in later))
+def share(strategy, length, part):
+    """Split a number of segments among the runs of calls of a part; other strategies hold for each run."""
+    if isinstance(strategy, str):
+        return strategy
+    return max(1, int(round(strategy * length / (len(part.calls) - len(part.separate)))))

@@ -4,8 +4,8 @@ import json
 
 from keras_remat.errors import RematError
 from keras_remat.planning import models, tables
-from keras_remat.planning.calls import RECOMPUTED, Segment
-from keras_remat.planning.simulate import plain, simulate
+from keras_remat.planning.calls import RECOMPUTED, Segment, between, last_readers
+from keras_remat.planning.simulate import plain, simulate, work_again
 
 _VERSION = 1
 
@@ -97,38 +97,34 @@ def plan_of(cut, batch_size, notes, is_every=False):
     """Return the `Plan` of a `models.Cut`."""
     from keras_remat.planning import cutting  # which needs NumPy, as every Keras does
 
-    calls, places = models.flat(cut.part)
-    found = cutting.segments(cut)
-    is_traced = not cut.part.note
-    step, before = simulate(calls, found), plain(calls)
-    work = sum(cost.work for cost in calls.costs)
+    calls, found = models.flat(cut.part), cutting.segments(cut)
+    step, work = simulate(calls, found), sum(cost.work for cost in calls.costs)
+    last = last_readers(calls)
     return Plan(
         tree=dict(_tree(cut), every=is_every),
-        baseline_bytes=before.peak if is_traced else None,
-        peak_bytes=step.peak if is_traced else None,
+        baseline_bytes=plain(calls).peak,
+        peak_bytes=step.peak,
         extra_work=step.extra / work if work else 0.0,
         batch_size=batch_size,
         notes=notes,
-        rows=[_row(calls, segment) for segment in found],
+        rows=[_row(calls, segment, last) for segment in found],
     )
 
 
-def _row(calls, segment):
-    costs = calls.costs[segment.start : segment.stop]
-    made = {key for cost in costs for key in cost.outputs}
-    needed = set().union(*(cost.needs for cost in costs)) & made
-    read = {key for cost in calls.costs[segment.stop :] for key in cost.inputs} | set(calls.results)
-    later = sum(calls.sizes.get(key, 0) for key in made & read)
-    plainly = sum(cost.inner for cost in costs) + sum(calls.sizes.get(key, 0) for key in needed)
+def _row(calls, segment, last):
+    part = between(calls, segment.start, segment.stop, last)
+    needed = set().union(*(cost.needs for cost in part.costs))
+    needed &= {key for cost in part.costs for key in cost.outputs}
+    plainly = sum(cost.inner for cost in part.costs) + sum(calls.sizes[key] for key in needed)
     is_block = segment.how == RECOMPUTED
     return tables.Row(
-        costs[0].name,
-        costs[-1].name,
-        len(costs),
+        part.costs[0].name,
+        part.costs[-1].name,
+        len(part.costs),
         is_block,
-        later if is_block else plainly,
+        sum(calls.sizes[key] for key in part.results) if is_block else plainly,
         plainly,
-        sum(cost.work for cost in costs) - costs[-1].tail if is_block else 0.0,
+        work_again(calls, segment),
     )
 
 

@@ -60,7 +60,27 @@ def simulate(calls, plan):
         step.forward(segment, "forward")
     for segment in reversed(plan):
         step.backward(segment)
-    return Simulation(step.timeline, max([0] + [moment.held for moment in step.timeline]), step.extra)
+    extra = sum(work_again(calls, segment) for segment in plan)
+    return Simulation(step.timeline, max([0] + [moment.held for moment in step.timeline]), extra)
+
+
+def work_again(calls, segment):
+    """Return the work of a segment's second run, and of those of segments inside it.
+
+    Left out are the tails of calls whose outputs the second run does not read.
+
+    Example:
+        >>> from keras_remat.planning.calls import chain
+        >>> inside = Segment(0, 2, RECOMPUTED), Segment(2, 3, KEPT)
+        >>> work_again(chain([1, 1, 1]), Segment(0, 3, RECOMPUTED, inside))
+        5.0
+    """
+    if segment.how == KEPT:
+        return 0.0
+    costs = calls.costs[segment.start : segment.stop]
+    read = {key for cost in costs for key in cost.inputs}
+    own = sum(cost.work if read.intersection(cost.outputs) else cost.work - cost.tail for cost in costs)
+    return own + sum(work_again(calls, inner) for inner in segment.inside)
 
 
 def plain(calls):
@@ -129,7 +149,6 @@ class _Step:
         self.last.update({key: len(calls.costs) for key in calls.results if key in self.maker})
         self.places, self.inner = _Places(calls.sizes), 0
         self.timeline: List[Moment] = []
-        self.extra = 0.0
 
     def forward(self, segment, what):
         """Run a segment, with what it makes kept or not."""
@@ -161,7 +180,6 @@ class _Step:
             for i in reversed(range(segment.start, segment.stop)):
                 self._gradient(i, segment)
             return
-        self.extra += self._again(segment)
         inside = segment.inside or (segment._replace(how=KEPT),)
         for inner in inside:
             self.forward(inner, "again")
@@ -182,14 +200,6 @@ class _Step:
             self.places.let_go(key)
         for key in cost.outputs:
             self.places.end(key)
-
-    def _again(self, segment):
-        """The work of a second run: without the tails of calls whose outputs it does not read."""
-        read = {key for cost in self.costs[segment.start : segment.stop] for key in cost.inputs}
-        return sum(
-            cost.work if read.intersection(cost.outputs) else cost.work - cost.tail
-            for cost in self.costs[segment.start : segment.stop]
-        )
 
     def _note(self, what, i, transient=0):
         self.timeline.append(Moment(what, i, self.places.bytes + self.inner + transient))

@@ -11,7 +11,7 @@ from typing import List, NamedTuple
 
 import numpy as np
 
-from keras_remat.planning.calls import Calls
+from keras_remat.planning.calls import between, last_readers
 from keras_remat.planning.intervals import intervals
 
 
@@ -53,10 +53,10 @@ def short_steps(calls, width):
         >>> [sorted(set(steps.ends.tolist())) for steps in short_steps(chain([1] * 4), 2)]
         [[1, 2], [2, 3], [3, 4], [4]]
     """
-    n, found, last = len(calls.costs), [], _last(calls)
+    n, found, last = len(calls.costs), [], last_readers(calls)
     for start in range(0, n, width):
         stop = min(start + 2 * width, n)
-        within = _steps(intervals(_part(calls, last, start, stop)), start)
+        within = _steps(intervals(between(calls, start, stop, last)), start)
         found += [_only(steps, steps.ends <= start + i + width) for i, steps in enumerate(within[:width])]
     return found
 
@@ -93,19 +93,3 @@ def _steps(table, offset) -> List[Steps]:
 
 def _only(steps, wanted):
     return Steps(*(column[wanted] for column in steps))
-
-
-def _last(calls):
-    """The last reader of each tensor."""
-    last = {}
-    for i, cost in enumerate(calls.costs):
-        last.update(dict.fromkeys(cost.outputs + cost.inputs, i))
-    last.update(dict.fromkeys(calls.results, len(calls.costs)))
-    return last
-
-
-def _part(calls, last, start, stop):
-    """The calls [start, stop), whose results are what is read after them."""
-    costs = calls.costs[start:stop]
-    results = tuple(key for cost in costs for key in cost.outputs if last[key] >= stop)
-    return Calls(costs, calls.sizes, results)

@@ -52,29 +52,21 @@ def plan_table(plan):
         again = f"{100 * row.extra_work / total:.0f} %" if row.is_block else ""
         how = "recompute" if row.is_block else "keep"
         lines.append(
-            f"{_names(row):<42} {row.calls:>5}  {how:<10} {_size(plan, row.kept_bytes):>10} "
-            f"{_size(plan, row.inner_bytes):>10} {again:>6}"
+            f"{_names(row):<42} {row.calls:>5}  {how:<10} {size(row.kept_bytes):>10} "
+            f"{size(row.inner_bytes):>10} {again:>6}"
         )
     lines += ["", *_summary(plan)]
-    lines += [
-        f"This block saves nothing: {_names(row)}" for row in plan.rows if row.saves_nothing and row.is_block
-    ]
+    lines += [f"This block saves nothing: {_names(row)}" for row in plan.rows if row.saves_nothing]
     return "\n".join(lines + [f"Note: {note}" for note in plan.notes])
 
 
 def _summary(plan):
-    if plan.peak_bytes is None:
-        return [f"Extra work: {100 * plan.extra_work:.0f} % of the forward pass, by estimated sizes."]
     factor = plan.baseline_bytes / max(1, plan.peak_bytes)
     return [
         f"Predicted peak for batch size {plan.batch_size}: {size(plan.peak_bytes)} instead of "
         f"{size(plan.baseline_bytes)} ({factor:.1f}x less).",
         f"Extra work: {100 * plan.extra_work:.0f} % of the forward pass.",
     ]
-
-
-def _size(plan, count):
-    return size(count) if plan.peak_bytes is not None else f"{count:,}"
 
 
 def _names(row):
