@@ -138,7 +138,7 @@ def test_models_inside_keep_what_they_keep_outside(keras, L):
     """Also where one begins with a layer without weights, whose gradient goes on to one before it."""
 
     def layers():
-        return [L.Activation("tanh"), L.Dense(5), L.Activation("sigmoid"), L.Dense(4), L.Activation("tanh")]
+        return [L.Activation("tanh"), L.Activation("sigmoid"), L.Dense(5), L.Dense(4), L.Activation("tanh")]
 
     def model(nest):
         inputs = keras.Input((6,))
