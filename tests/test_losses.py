@@ -82,6 +82,34 @@ def test_loss_in_nested_wrappers(make, prove, keras, ops):
 
 
 @pytest.mark.modes("loop", "function", "graph")
+def test_activity_loss_inside_time_distributed(prove, keras, ops):
+    """In Keras 3 there is none: it runs `layer.call` by itself, step by step."""
+
+    def series(layer, x):
+        return keras.layers.TimeDistributed(layer)(x)
+
+    prove(lambda: make_regularized(keras, ops), floats(8, 4, 6), call=series, again=False, less=False)
+
+
+@pytest.mark.modes("loop", "function", "graph")
+@pytest.mark.parametrize("make", [make_with_loss, make_regularized])
+def test_loss_of_a_layer_whose_call_is_run_by_itself(make, prove, keras, ops):
+    """The loss that its `call` adds is there; the one of its activity, which is added around it, is not."""
+
+    def call(self, inputs):
+        if not self.inner.built:
+            self.inner.build((None, 6))
+        return self.inner.call(inputs)
+
+    def make_outer(inner):
+        outer = make_layer(keras, call, size=None)
+        outer.inner = inner
+        return outer
+
+    prove(lambda: make(keras, ops), X, wrap=lambda layer: make_outer(Recompute(layer)), plain=make_outer)
+
+
+@pytest.mark.modes("loop", "function", "graph")
 @pytest.mark.parametrize("make", [make_with_loss, make_regularized])
 def test_loss_of_a_shared_block(make, prove, keras, ops):
     prove(lambda: make(keras, ops), X, call=lambda block, x: block(block(x)))

@@ -99,6 +99,11 @@ class Keras3(base.Family):
         """Return the layer in whose call all others are called now, None outside of layers."""
         return getattr(self._globals.get_global_attribute(_CONTEXT), "entry_layer", None)
 
+    def is_called(self, layer):
+        """True if it is `layer.__call__` that runs what runs now, not somebody who runs `layer.call`."""
+        scopes = self._globals.get_global_attribute("name_scope_stack")
+        return bool(scopes) and scopes[-1].caller is layer
+
     def mask_of(self, tensor):
         """Return the mask that Keras keeps for a tensor, or None."""
         find = getattr(self.module("backend"), "get_keras_mask", None)  # since 3.6

@@ -22,6 +22,8 @@ class TFKeras(base.Family):
         generator = getattr(self.module("backend"), "RandomGenerator", None)
         if hasattr(generator, "make_legacy_seed"):
             wrap(generator, "make_legacy_seed", kept)
+        if not hasattr(self._utils, "CallContext"):
+            _note_called(self._utils)
         wrap(self.layer_class, "add_weight", outside)
         wrap(self.layer_class, "_maybe_build", outside)
 
@@ -94,6 +96,10 @@ class TFKeras(base.Family):
             return True
         training = getattr(context, "training", None)
         return training is not None and not self.backend.is_tensor(training) and not training
+
+    def is_called(self, layer):
+        """True if it is `layer.__call__` that runs what runs now, not somebody who runs `layer.call`."""
+        return getattr(self._context(), "layer", None) is layer
 
     def call_state(self, layers):
         return dict(vars(self._context())), self._autocast_dtype(), self._masks(layers)
@@ -168,6 +174,22 @@ class TFKeras(base.Family):
             for metric in getattr(layer, "_metrics", []):
                 found.extend(metric.weights)
         return list({id(variable): variable for variable in found}.values())
+
+
+def _note_called(utils):
+    """Note which layer is called: what Keras itself does since TensorFlow 1.15."""
+    enter, noted = utils.call_context, utils._call_context
+
+    @contextlib.contextmanager
+    def call_context(layer, build_graph):
+        before, noted.layer = getattr(noted, "layer", None), layer
+        try:
+            with enter(layer, build_graph):
+                yield
+        finally:
+            noted.layer = before
+
+    utils.call_context = call_context
 
 
 _MASK_CACHES = ("_dropout_mask_cache", "_recurrent_dropout_mask_cache")  # TensorFlow 2.1+

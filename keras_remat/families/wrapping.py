@@ -132,7 +132,10 @@ def recomputed_call(wrapper, layer, family, runtime):
     """Make the `call` of a wrapper: the layer, called as a block. A method, so that copies have their own."""
 
     def call(self, *args, **kwargs):
-        return runtime.call(self.name, self.layer, (self.layer,), family, args, kwargs)
+        # Who runs `call` by itself, as TimeDistributed of Keras 3 does, leaves out what surrounds it.
+        is_called = family.is_called(self)
+        run = self.layer if is_called else family.convertible(self.layer.call, self.layer)
+        return runtime.call(self.name, run, (self.layer,), family, args, kwargs)
 
     return types.MethodType(unconverted(as_method(call, layer.call)), wrapper)
 
