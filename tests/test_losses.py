@@ -7,7 +7,7 @@ import pytest
 from custom import make_layer
 from proofs import floats, set_weights
 
-from keras_remat import Recompute
+from keras_remat import Recompute, RematError
 
 X = floats(4, 6)
 COUNT = ("loop", "function", "graph", "fit", "fit-eager")
@@ -113,6 +113,55 @@ def test_loss_of_a_layer_whose_call_is_run_by_itself(make, prove, keras, ops):
 @pytest.mark.parametrize("make", [make_with_loss, make_regularized])
 def test_loss_of_a_shared_block(make, prove, keras, ops):
     prove(lambda: make(keras, ops), X, call=lambda block, x: block(block(x)))
+
+
+def make_reader(keras, ops, first):
+    """A layer that reads what `first()` gives: a layer that is not its own, with losses."""
+
+    def call(self, inputs):
+        return ops.matmul(inputs, self.kernel) * (1.0 + sum(first().losses))
+
+    return make_layer(keras, call)
+
+
+def make_pair(keras, first, second):
+    pair = make_layer(keras, lambda self, inputs: self.second(self.first(inputs)), size=None)
+    pair.first, pair.second = first, second
+    return pair
+
+
+@pytest.fixture
+def prove_reader(prove, keras, L, ops):
+    """Prove for a block that reads the losses of the layer before it."""
+
+    def prove_all():
+        made = []
+
+        def make():
+            made.append(L.Dense(6, activity_regularizer=keras.regularizers.l2(0.1)))
+            return make_reader(keras, ops, lambda: made[-1])
+
+        def wrap(layer):
+            return make_pair(keras, made[-1], Recompute(layer))
+
+        prove(make, X, wrap=wrap, plain=lambda layer: make_pair(keras, made[-1], layer))
+
+    return prove_all
+
+
+@pytest.mark.modes("function", "graph", "fit")
+def test_losses_from_before_a_block(prove_reader):
+    prove_reader()
+
+
+@pytest.mark.modes("loop")
+def test_losses_from_before_an_eager_block(target, prove_reader):
+    """TensorFlow would give them no gradient."""
+    if target.tf is None:
+        prove_reader()
+    else:
+        with pytest.raises(RematError, match="one that reads losses which layer .* added before it"):
+            prove_reader()
 
 
 @pytest.mark.modes("loop", "function")

@@ -25,5 +25,9 @@ def convertible(function):
     return function
 
 
+def watch_losses(cls, name):
+    """Nothing to watch: gradients of losses that a block finds are followed."""
+
+
 def keep_outside(cls, name):
     """Nothing to do: of what a block does beside computing, nothing is noted."""

@@ -11,6 +11,7 @@ from keras_remat.backends.base import (  # noqa: F401
     marked,
     marks,
     modules,
+    watch_losses,
 )
 from keras_remat.backends.jax_trees import flatten, pack  # noqa: F401
 

@@ -87,8 +87,8 @@ def run(call):
     randomness = repr(host_random.state())
     entry = call, _checkpointed(call), held  # what is held keeps its id
     results = entry[1](*tensors)
-    # Else the trace holds the value of a variable that is no input, or a number that Python has drawn.
-    if not call.state.entries and repr(host_random.state()) == randomness:
+    # Else the trace holds a loss, or the value of a variable, that is no input, or a number Python has drawn.
+    if not call.state.entries and not call.state.earlier and repr(host_random.state()) == randomness:
         traces.add(key, entry)
     return call, results
 

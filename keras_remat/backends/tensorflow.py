@@ -5,11 +5,11 @@ from tensorflow.python.framework import func_graph
 
 from keras_remat.backends.base import modules  # noqa: F401
 from keras_remat.errors import RematError
-from keras_remat.replay import autograph, eager, function_calls, graph, variable_ops, vectorized  # noqa: F401  they wrap functions
+from keras_remat.replay import autograph, eager, function_calls, graph, losses, variable_ops, vectorized  # noqa: F401  they wrap functions
 from keras_remat.replay import scope as scopes
 from keras_remat.replay.captured import captured, leaves_of
 from keras_remat.replay.random_ops import recording  # noqa: F401
-from keras_remat.replay.tapes import tape_lib
+from keras_remat.replay.tapes import should_record, tape_lib
 from keras_remat.replay.wrapping import outside, wrap
 
 #: `replay` gives the second run the entry values of variables; values that a scope of Keras 3 has for them
@@ -18,10 +18,6 @@ REPLAYS_VARIABLES = True
 VARIABLES_ARE_INPUTS = True
 #: True if tensors in objects which `flatten` does not look into are outputs of a block all the same.
 FOLLOWS_OBJECTS = False
-
-_is_watched = getattr(tape_lib, "should_record_backprop", None)
-if _is_watched is None:  # up to TensorFlow 2.0
-    _is_watched = tape_lib.should_record
 
 
 def may_differentiate(is_inference):
@@ -49,7 +45,7 @@ def check_captured(name, find):
     values = [value for function in functions for value in captured(function)]
     values += leaves_of(held)
     for value in values:
-        if is_tensor(value) and _is_watched([value]):
+        if is_tensor(value) and should_record([value]):
             raise RematError(
                 "A block that is recomputed eagerly must take the tensors that it uses as arguments. "
                 f"Received: block {name!r} that finds a tensor of shape {value.shape} elsewhere. Pass the "
@@ -114,6 +110,11 @@ def copied(value):
 def convertible(function):
     """Return `function` as AutoGraph would call it here."""
     return function if tf.executing_eagerly() else autograph.converted(function)
+
+
+def watch_losses(cls, name):
+    """Let the property or method `name` of `cls` list no losses to a block that had no gradient in it."""
+    losses.refuse_earlier(cls, name)
 
 
 def keep_outside(cls, name):

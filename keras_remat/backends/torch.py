@@ -16,6 +16,7 @@ from keras_remat.backends.base import (  # noqa: F401
     keep_outside,
     marked,
     marks,
+    watch_losses,
 )
 from keras_remat.errors import RecomputeMismatchError, RematError
 from keras_remat.replay import host_random

@@ -47,6 +47,8 @@ class State:
     tensors = []
     #: Variables that are among them, places of arguments whose masks are, and variables that are not.
     variables, masked, entries = (), (), ()
+    #: Layers whose losses the block reads, with those from before it.
+    earlier = ()
 
     def opened(self, given, carried, again):
         """Context manager around a run: arguments `given`, and `carried` in the place of `tensors`."""

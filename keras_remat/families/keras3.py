@@ -33,6 +33,7 @@ class Keras3(base.Family):
         self.scope_class = keras3_state.make_scope_class(self)
         for name in ("add_weight", "_maybe_build"):
             self.backend.keep_outside(self.layer_class, name)
+        self.backend.watch_losses(self.layer_class, "_get_own_losses")
 
     @property
     def layer_class(self):

@@ -18,11 +18,15 @@ def make_scope_class(family):
     """Return the class of the scopes in which blocks of `family` run."""
 
     class Scope(family.module("backend.common.stateless_scope").StatelessScope):
-        """Values by id of their variables; `entries` is what unmapped variables had on first reading."""
+        """Values by id of their variables; `entries` is what unmapped variables had on first reading.
 
-        def __init__(self, values, entries, again):
+        Likewise `earlier`: by id of a layer, what was found of losses from before the block.
+        """
+
+        def __init__(self, values, entries, earlier, again):
             super().__init__(collect_losses=True)
             self.values, self.entries, self.updates, self.again = values, entries, {}, again
+            self.earlier = earlier
             self.outer = family.open_scope()
             self.outermost = {}  # by id of a loss: the outermost layer in whose call it was added
             #: The scope of the caller's own, if he has one.
@@ -31,6 +35,13 @@ def make_scope_class(family):
         def add_loss(self, loss):
             super().add_loss(loss)
             self.outermost[id(loss)] = family.outermost_layer()
+
+        def earlier_losses(self, layer):
+            """List the losses that `layer` had when the block first asked for them, but for the block's."""
+            if id(layer) not in self.earlier:
+                with family.scope_opened(self.outer):
+                    self.earlier[id(layer)] = layer, layer._get_own_losses()
+            return self.earlier[id(layer)][1]
 
         def add_update(self, update):
             variable, value = update
@@ -52,6 +63,7 @@ def make_scope_class(family):
             return self.entries[key].value
 
     _create_outside(family, Scope)
+    _find_earlier_losses(family, Scope)
     if not family.backend.VARIABLES_ARE_INPUTS:
         _keep_what_is_written(family)
     return Scope
@@ -93,6 +105,20 @@ def _create_outside(family, scope_class):
             return create(self, *args, **kwargs)
 
     variable_class.__init__ = unconverted(__init__)
+
+
+def _find_earlier_losses(family, scope_class):
+    """Let layers whose losses a block reads have those that were added before it, not the block's alone."""
+    layer_class = family.layer_class
+    find = layer_class._get_own_losses
+
+    @functools.wraps(find)
+    def _get_own_losses(self):
+        scope = family.open_scope()
+        earlier = scope.earlier_losses(self) if isinstance(scope, scope_class) else []
+        return [*earlier, *find(self)]
+
+    layer_class._get_own_losses = unconverted(_get_own_losses)
 
 
 def _present_value(scope, variable):
@@ -138,7 +164,7 @@ class HeldState(base.State):
         masks = [family.mask_of(tensor) for tensor in inputs]
         self.masked = [i for i, mask in enumerate(masks) if mask is not None]
         self.tensors = [x for _, x in pairs] + [masks[i] for i in self.masked]
-        self.entries = {}
+        self.entries, self.earlier = {}, {}
         self._scope, self._notes = None, ([], [], [])
 
     @contextlib.contextmanager
@@ -151,7 +177,7 @@ class HeldState(base.State):
             for entry in self.entries.values():
                 entry.check(self.name)
         values = {id(v): x for v, x in zip(self.variables, carried)}
-        self._scope = self.family.scope_class(values, self.entries, again)
+        self._scope = self.family.scope_class(values, self.entries, self.earlier, again)
         # A layer that a function calls forgets the losses of its call before.
         losses = [(layer, list(layer._losses)) for layer in self._notes[1]] if again else []
         try:

@@ -26,6 +26,7 @@ class TFKeras(base.Family):
             _note_called(self._utils)
         wrap(self.layer_class, "add_weight", outside)
         wrap(self.layer_class, "_maybe_build", outside)
+        self.backend.watch_losses(self.layer_class, "losses")
 
     def find_module(self, name):
         """Import a module of this Keras, None if this version has none of that name."""

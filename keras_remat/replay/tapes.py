@@ -19,6 +19,9 @@ try:  # TensorFlow 2.1+
 except ImportError:
     pack_tangents = None
 
+# Tells whether a tape knows one of the tensors; the other name is that up to TensorFlow 2.0.
+should_record = getattr(tape_lib, "should_record_backprop", None) or tape_lib.should_record
+
 # The C functions behind `stop_recording`, which has no counterpart; the module has another name up to 2.1.
 _c = getattr(tape_lib, "pywrap_tfe", None) or tape_lib.pywrap_tensorflow
 _is_stopped = getattr(_c, "TFE_Py_TapeSetIsStopped", lambda: True)  # TensorFlow 1.15+
@@ -46,6 +49,17 @@ def stopped():
             yield
         finally:
             _STOPS.depth -= 1
+
+
+def is_recorded_outside(tensors):
+    """True if tapes that `stopped` has stopped, and no others since, know one of `tensors`."""
+    if not _STOPS.depth or not _is_stopped():
+        return False
+    _c.TFE_Py_TapeSetRestartOnThread()
+    try:
+        return should_record(tensors)
+    finally:
+        _c.TFE_Py_TapeSetStopOnThread()
 
 
 _push_tape, _pop_tape = backprop.GradientTape._push_tape, backprop.GradientTape._pop_tape
