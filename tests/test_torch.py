@@ -207,13 +207,28 @@ def test_two_processes(mode, tmp_path):
     assert [process.wait(timeout=300) for process in processes] == [0, 0]
 
 
+def make_with_policy(keras, L):
+    """A layer that has an attribute which a wrapper has, too."""
+    layer = make_layer(keras, lambda self, inputs: keras.ops.tanh(inputs @ self.kernel) * self.policy)
+    layer.policy = 2.0
+    return layer
+
+
+COMPILED = {
+    "model": lambda keras, L: keras.Sequential([L.Dense(8, "gelu"), L.LayerNormalization(), L.Dense(6)]),
+    "attribute layer": lambda keras, L: L.SpectralNormalization(L.Dense(6)),
+    "attribute policy": make_with_policy,
+}
+
+
 @pytest.mark.modes("fit")
-def test_compiled(mode, target, torch, keras, L):
+@pytest.mark.parametrize("make", COMPILED.values(), ids=COMPILED)
+def test_compiled(make, mode, target, torch, keras, L):
     """A model with wrappers compiles as the plain one does."""
     results = []
     for wrap in (lambda layer: layer, Recompute):
         target.reset()
-        block = keras.Sequential([L.Dense(8, activation="gelu"), L.LayerNormalization(), L.Dense(6)])
+        block = make(keras, L)
         model = keras.Sequential([keras.Input((6,)), wrap(block), L.Dense(1)])
         set_weights(model)
         run = torch.compile(model, backend="aot_eager")

@@ -184,7 +184,7 @@ def _named_like(layer, base, holder):
     cls, is_hidden = type(layer), any(hasattr(layer, name) for name in _OWN)
     if (cls, is_hidden) not in _NAMED:
         attributes = {"__module__": base.__module__, "__doc__": base.__doc__}
-        if is_hidden:  # only here, because PyTorch does not compile layers that have it
+        if is_hidden:  # only here, because PyTorch compiles no code that finds attributes so
             attributes["__getattribute__"] = _find_of_inner
         made = type(cls.__name__, (base,), attributes)
         # Configs name the one class from which all of these are made.
