@@ -1,9 +1,11 @@
 """What only JAX does: traces, which are made once and hold nothing, and several devices in one program."""
 
+import gc
 import os
 import subprocess
 import sys
 import types
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +127,24 @@ def test_changed_attributes_are_seen(change, jax, keras, L):
     for plain, wrapped in zip(*results):
         for one, other in zip(plain, wrapped):
             assert_same("gradient", one, other, 1e-6)
+
+
+ARRAYS = {"jax": lambda jax, x: jax.numpy.asarray(x), "numpy": lambda jax, x: x}
+
+
+@pytest.mark.parametrize("make", ARRAYS.values(), ids=ARRAYS)
+def test_arrays_of_earlier_calls_are_let_go(make, jax, keras, L):
+    """An attribute that is another array at each step lives for that step."""
+    layer = make_layer(keras, lambda self, inputs: keras.ops.tanh(inputs @ self.kernel) * self.constant)
+    layer.constant = np.ones((1, 6), "float32")
+    model = keras.Sequential([keras.Input((6,)), Recompute(layer), L.Dense(2)])
+    gradient, arrays = gradient_of(jax, model), []
+    for step in range(4):
+        layer.constant = make(jax, np.full((1, 6), step, "float32"))
+        arrays.append(weakref.ref(layer.constant))
+        gradient()
+    gc.collect()
+    assert [array() is not None for array in arrays] == [False, False, False, True]
 
 
 TRANSFORMATIONS = {

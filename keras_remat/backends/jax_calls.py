@@ -28,7 +28,7 @@ _CONSTANTS = (type(None), bool, int, float, complex, str, bytes, np.generic, np.
 _JAX = ("jax.", "jaxlib.")
 _OTHERS = ("keras.", *_JAX, "numpy.", "builtins", "keras_remat.")
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"}
-# Of these the object itself counts: functions that are not Python, modules, arrays, methods of classes.
+# Of these the object itself counts: functions that are not Python, modules, methods of classes.
 _OPAQUE = (
     types.ModuleType,
     types.BuiltinFunctionType,
@@ -39,23 +39,28 @@ _OPAQUE = (
     types.MemberDescriptorType,
     inspect.Signature,
     np.ufunc,
-    jax.Array,
 )
 
 
 class _Traces:
-    """The traces that a layer (or function) keeps, the one used last at the end."""
+    """The traces that a layer (or function) keeps, the one used last at the end.
+
+    A trace holds the arrays that it found, as constants. So of those that differ in nothing else the last one
+    is kept: an attribute that is another array at each step would otherwise live for many steps.
+    """
 
     def __init__(self):
         self.entries = collections.OrderedDict()
 
-    def find(self, key):
-        if key in self.entries:
-            self.entries.move_to_end(key)
-        return self.entries.get(key)
+    def find(self, key, arrays):
+        found, entry = self.entries.pop(key, (None, None))
+        if entry is None or found != arrays:
+            return None
+        self.entries[key] = found, entry
+        return entry
 
-    def add(self, key, entry):
-        self.entries[key] = entry
+    def add(self, key, arrays, entry):
+        self.entries[key] = arrays, entry
         if len(self.entries) > _MOST:
             self.entries.popitem(last=False)
 
@@ -76,11 +81,11 @@ def run(call):
     if isinstance(jax.numpy.zeros(()), core.Tracer):  # compiled: whoever compiles decides what is traced anew
         return call, _checkpointed(call)(*tensors)
     try:
-        key = _key(call, held)
+        key, arrays = _key(call, held)
     except _Unknown:
         return call, _checkpointed(call)(*tensors)
     traces = _traces_of(call.block)
-    entry = traces.find(key)
+    entry = traces.find(key, arrays)
     if entry is not None:
         return entry[0], entry[1](*tensors)
     call.is_kept, call.tensors, call.state.tensors = True, None, []
@@ -89,7 +94,7 @@ def run(call):
     results = entry[1](*tensors)
     # Else the trace holds a loss, or the value of a variable, that is no input, or a number Python has drawn.
     if not call.state.entries and not call.state.earlier and repr(host_random.state()) == randomness:
-        traces.add(key, entry)
+        traces.add(key, arrays, entry)
     return call, results
 
 
@@ -112,7 +117,7 @@ def _key(call, held):
     found += [tuple(map(id, call.state.variables)), tuple(call.state.masked)]
     held.extend(call.state.variables)
     types_ = [(t.shape, t.dtype, getattr(t, "weak_type", False)) for t in call.tensors]
-    return (*found, *types_)
+    return (*found, *types_), tuple(digest.arrays)
 
 
 class _Digest:
@@ -120,10 +125,11 @@ class _Digest:
 
     Plain data counts by its value, functions by their code and what they find in closures and globals,
     objects by themselves and their attributes. Those are put into the list `held`: no other gets their id.
+    What tells arrays from others of their shape and type goes to the list `arrays`.
     """
 
     def __init__(self, held):
-        self.held, self.seen = held, set()
+        self.held, self.seen, self.arrays = held, set(), []
 
     def __call__(self, value):
         if isinstance(value, _CONSTANTS):
@@ -136,8 +142,8 @@ class _Digest:
             return type(value), tuple(map(self, value))
         if isinstance(value, (set, frozenset)):
             return type(value), frozenset(map(self, value))
-        if isinstance(value, np.ndarray):  # may be written in place
-            return value.shape, value.dtype, hashlib.blake2b(np.ascontiguousarray(value)).digest()
+        if isinstance(value, (np.ndarray, jax.Array)):
+            return self._array(value)
         if isinstance(value, types.MethodType):
             return self(value.__func__), self(value.__self__)
         if isinstance(value, (classmethod, staticmethod)):
@@ -160,6 +166,14 @@ class _Digest:
         """Digest the attributes of an object."""
         items = vars(holder).items()
         return tuple((k, self(v)) for k, v in items if k not in _IGNORED and not k.startswith("_keras_remat"))
+
+    def _array(self, array):
+        if isinstance(array, np.ndarray):  # may be written in place
+            self.arrays.append(hashlib.blake2b(np.ascontiguousarray(array)).digest())
+        else:
+            self.held.append(array)
+            self.arrays.append(id(array))
+        return type(array), array.shape, array.dtype
 
     def _function(self, function):
         self.held.append(function)
