@@ -91,6 +91,7 @@ class Target(NamedTuple):
             "told runs": self.framework_name != "jax",  # a block's second run is Python that is told so
             "casts": self.is_keras3 or self.version >= (2, 2),
             "keras 3": self.is_keras3,
+            "remat scopes": hasattr(keras, "RematScope"),  # since Keras 3.9
             "second runs of Python": self.framework_name != "jax",
             "keras 2": not self.is_keras3,
             # On a CPU Keras has XLA compile them, in eager code as well.

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import steps
 from blocks import settled
 from custom import make_layer
 from proofs import assert_same, floats, get_weights, ints, mark, set_weights, zoo
@@ -30,6 +31,35 @@ def test_attention(case, names, prove, L):
         return layer(query, value, **options)
 
     prove(lambda: case(L), *inputs, call=call)
+
+
+@pytest.mark.needs("remat scopes")
+@pytest.mark.modes("loop")  # in functions of TensorFlow Keras itself raises
+def test_wrapper_made_in_a_scope_of_keras(prove, keras, L):
+    def wrap(layer):
+        with keras.RematScope("full"):
+            return Recompute(layer)
+
+    prove(lambda: L.Dense(6, activation="tanh", activity_regularizer="l2"), X, wrap=wrap)
+
+
+@pytest.mark.needs("remat scopes")
+@pytest.mark.modes("loop")
+def test_converted_layer_made_in_a_scope_of_keras(mode, target, keras, L):
+    results = []
+    for convert in (lambda model: model, lambda model: recompute_all(model, match="hidden")):
+        target.reset()
+        call = {"call": lambda self, inputs, training=None: self.head(self.hidden(inputs))}
+        model = type("Pair", (keras.Model,), call)()
+        with keras.RematScope("full"):
+            model.hidden = L.Dense(6, activation="tanh", name="hidden")
+        model.head = L.Dense(2)
+        model(target.tensor(X))
+        set_weights(model)
+        results.append(steps.trainer(target, mode, convert(model)).train([X], floats(4, 2, seed=1), 3))
+    for plain, converted in zip(*results):
+        for pair in zip([plain.loss, *plain.grads], [converted.loss, *converted.grads]):
+            assert_same("loss or gradient", *pair, tolerance=target.tolerance(mode))
 
 
 SEEDS = {"its own": 3, "drawn": None}

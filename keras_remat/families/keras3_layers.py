@@ -174,6 +174,8 @@ def _take_inputs_like(wrapper, layer):
     wrapper.autocast = layer.autocast
     wrapper._convert_input_args = layer._convert_input_args
     wrapper._allow_non_tensor_positional_args = layer._allow_non_tensor_positional_args
+    # Made in a RematScope, it would run in Keras's checkpoint too, which loses gradients of losses inside.
+    wrapper._remat_mode = None
 
 
 _NAMED = {}

@@ -5,7 +5,10 @@ import types
 from keras_remat.families.wrapping import as_method
 from keras_remat.replay.marks import unconverted
 
-_PLAIN = "_keras_remat_plain"  # on a layer: by name, methods that the instance had, None for the class's
+_PLAIN = "_keras_remat_plain"  # on a layer: by name, what the instance had, None for methods of the class
+# What `keras.RematScope` leaves on a layer: on JAX its checkpoint traces a method of an instance once for all
+# and keeps the values that variables then had.
+_MODE = "_remat_mode"
 
 
 def replace_call(layer, call, name="call"):
@@ -13,6 +16,8 @@ def replace_call(layer, call, name="call"):
     method = types.MethodType(unconverted(as_method(call, getattr(layer, name))), layer)
     vars(layer).setdefault(_PLAIN, {})[name] = vars(layer).get(name)
     vars(layer)[name] = method  # not by attribute: Keras would track it
+    if vars(layer).get(_MODE) is not None:
+        vars(layer)[_PLAIN][_MODE], vars(layer)[_MODE] = vars(layer)[_MODE], None
 
 
 def make_block(family, layer, runtime, name="call"):
