@@ -10,13 +10,22 @@ from keras_remat.families import family_of
 from keras_remat.families.wrapping import check_policy
 from keras_remat.layers import RUNTIME
 from keras_remat.matching import matcher
-from keras_remat.planning import models, solve
-from keras_remat.planning.calls import RECOMPUTED, Segment
+from keras_remat.planning import models
 from keras_remat.planning.plan import Plan
-from keras_remat.plans import is_strategy
+from keras_remat.plans import Request
 
 
-def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=None):
+def recompute_all(
+    model,
+    *,
+    strategy="auto",
+    memory_budget=None,
+    batch_size=None,
+    input_shapes=None,
+    match=None,
+    exclude=None,
+    policy=None,
+):
     """Converts a model in place so that training keeps less for the backward pass, and returns it.
 
     The model goes on as the same object: same layers, names, order of weights, `summary()` and
@@ -26,6 +35,9 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
     It helps where activations fill the memory (many layers, large batches, long sequences) and not
     where weights do. A step takes up to a third longer: the forward pass runs twice.
 
+    Which calls become blocks is chosen by what each call of the model keeps and costs, as `plan` does: that
+    is a trace of each kind of layer, some seconds for a large model.
+
     Method: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016,
     https://arxiv.org/abs/1604.06174.
 
@@ -33,9 +45,9 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
       model: a Sequential, functional or subclassed model of Keras 3, standalone Keras 2.3.1, tf.keras
         or tf_keras. In a subclassed model the blocks are the layers that `match` chooses; without it,
         the lists of like layers that the model holds (`self.blocks = [...]`).
-      strategy: "auto" (segments with the least estimated peak), "sqrt" (about the square root of
-        the number of layers), "every" (each layer by itself), a number of segments, or a `Plan` that `plan`
-        made, whose cuts are chosen by what each layer keeps.
+      strategy: "auto" (the least peak with one recomputation), "sqrt" (about the square root of the number
+        of layers), "every" (each layer by itself), a number of segments, or a `Plan`.
+      memory_budget, batch_size, input_shapes: as of `plan`.
       match: which layers become blocks, each by itself: a name or regular expression that matches
         the whole name, a class, a predicate of the layer, or a list of these. Layers inside layers
         and models are searched too.
@@ -47,6 +59,7 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
 
     Raises:
       UnsupportedFamilyError: if `model` is no model of a supported Keras.
+      BudgetError: if no plan fits `memory_budget`; it has the smallest budget that does.
       RematError: if an argument is none of the above, nothing matches, or a subclassed model has no
         list of like layers and `match` is not given.
 
@@ -59,29 +72,23 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
     """
     family = _family_of_model(model)
     check_policy(policy)
-    _check_strategy(strategy)
+    request = _request(strategy, memory_budget, batch_size, input_shapes, match)
     matches = matcher(match, "match") if match is not None else None
     excluded = matcher(exclude, "exclude") if exclude is not None else lambda layer: False
-    is_graph = matches is None and family.calls(model) is not None
-    if matches is not None and strategy != "auto":
-        raise RematError(
-            "`strategy` cuts a whole model; the layers that `match` chooses are blocks by themselves. "
-            f"Received: strategy={strategy!r} and match={match!r}. Leave one of them out."
-        )
     if exclude is not None and not any(map(excluded, family.sublayers(model))):
         raise RematError(
             f"`exclude` must match a layer of the model. Received: exclude={exclude!r}, which matches none "
             f"of: {_names(family, model)}. Correct it, or leave it out."
         )
-    cut = _planned_cut(family, model, strategy, exclude) if isinstance(strategy, Plan) else None
-    layers = [] if is_graph else _chosen_layers(family, model, matches, excluded, match)
+    cut, layers = None, []
+    if isinstance(strategy, Plan):
+        cut = _planned_cut(family, model, strategy, exclude)
+    elif matches is not None or family.calls(model) is None:
+        layers = _chosen_layers(family, model, matches, excluded, match)
     restore(model)
     try:
-        if is_graph:
-            if cut is None:
-                part = models.part_of(family, model, strategy == "every", excluded)
-                cut = _cut_by_sizes(part, strategy)
-            _convert_graph(family, cut)
+        if not layers:
+            _convert_graph(family, cut or request.cut(family, model, excluded=excluded)[0])
         for layer in layers:
             family.convert_layer(layer, RUNTIME)
         family.forget_functions(model)
@@ -89,6 +96,25 @@ def recompute_all(model, *, strategy="auto", match=None, exclude=None, policy=No
         restore(model)
         raise
     return model
+
+
+def _request(strategy, memory_budget, batch_size, input_shapes, match):
+    """Check how a model is to be cut, and return it as a `plans.Request`; None for a plan."""
+    if match is not None and (strategy != "auto" or memory_budget is not None):
+        raise RematError(
+            "`strategy` and `memory_budget` cut a whole model; the layers that `match` chooses are blocks by "
+            f"themselves. Received: strategy={strategy!r}, memory_budget={memory_budget!r} and "
+            f"match={match!r}. Leave one of them out."
+        )
+    if not isinstance(strategy, Plan):
+        return Request(strategy, memory_budget, batch_size, input_shapes)
+    if (memory_budget, batch_size, input_shapes) != (None, None, None):
+        raise RematError(
+            "A plan was made for a budget and a batch. Received: a plan, and "
+            f"memory_budget={memory_budget!r}, batch_size={batch_size!r}, input_shapes={input_shapes!r}. "
+            "Make the plan with them."
+        )
+    return None
 
 
 def restore(model):
@@ -123,14 +149,6 @@ def _family_of_model(model):
             f"{type(model).__name__}. Wrap a layer with Recompute."
         )
     return family
-
-
-def _check_strategy(strategy):
-    if not (isinstance(strategy, Plan) or is_strategy(strategy)):
-        raise RematError(
-            '`strategy` must be "auto", "sqrt", "every", a positive int or a Plan. Received: '
-            f"strategy={strategy!r}. Take one of these."
-        )
 
 
 def _chosen_layers(family, model, matches, excluded, match):
@@ -183,19 +201,6 @@ def _planned_cut(family, model, plan, exclude):
             '"auto", "sqrt", "every" and a number instead.'
         )
     return plan.cut(models.part_of(family, model, plan.is_every))
-
-
-def _cut_by_sizes(part, strategy):
-    """Return the blocks of a model, and of those inside of it, by the sizes of what calls put out."""
-    last_use = graph.last_uses(part.calls, part.outputs)
-    blocks = []
-    for start, stop in models.runs(part):
-        run = part.calls[start:stop]
-        relative = [min(last, len(part.calls)) - start for last in last_use[start:stop]]
-        share = models.share(strategy, len(run), part)
-        bounds = solve.cut([c.inside for c in run], [c.size for c in run], relative, share)
-        blocks += [Segment(start + i, start + j, RECOMPUTED) for i, j in zip(bounds, bounds[1:])]
-    return models.Cut(part, blocks, {i: _cut_by_sizes(inner, strategy) for i, inner in part.inner.items()})
 
 
 def _convert_graph(family, cut):

@@ -4,7 +4,6 @@ from keras_remat import engine
 from keras_remat.errors import RematError, UnsupportedFamilyError
 from keras_remat.families import family_at, family_of, registry, wrapping
 from keras_remat.families.wrapping import Runtime
-from keras_remat.planning import solve
 from keras_remat.pure import Block
 
 
@@ -12,7 +11,13 @@ def _call(name, run, layers, family, args, kwargs):
     return engine.call(Block(name, run, layers, family), args, kwargs)
 
 
-RUNTIME = Runtime(call=_call, cut=solve.cut_chain, is_on=engine.is_on)
+def _cut(sizes, segments):
+    from keras_remat.planning.choose import cut_chain  # which needs NumPy, as every Keras does
+
+    return cut_chain(sizes, segments)
+
+
+RUNTIME = Runtime(call=_call, cut=_cut, is_on=engine.is_on)
 
 
 class _Facade(type):

@@ -6,7 +6,6 @@ from keras_remat.engine import recompute_enabled
 from keras_remat.errors import RematError
 from keras_remat.families import family_of
 from keras_remat.planning import models
-from keras_remat.planning.costs import Tensors
 from keras_remat.planning.plan import plan_of
 
 _STRATEGIES = ("auto", "sqrt", "every")
@@ -25,7 +24,8 @@ def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_s
     https://arxiv.org/abs/1911.13214 (segments inside segments, where a budget needs them).
 
     Args:
-      model: a Sequential or functional model of Keras 3, tf.keras since TensorFlow 2.4, or tf_keras.
+      model: a Sequential or functional model. Where its calls cannot be traced, their costs are estimates by
+        the sizes of their outputs, which the plan notes.
       strategy: "auto" (of the plans with the least predicted peak, the one that repeats the least work),
         "sqrt", "every" or a number of segments.
       memory_budget: bytes as an int, or a string like "8GB" or "512MiB": the plan that repeats the least work
@@ -40,7 +40,7 @@ def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_s
 
     Raises:
       BudgetError: if no plan fits `memory_budget`; it has the smallest budget that does.
-      RematError: if an argument is none of the above, or the calls of the model cannot be traced.
+      RematError: if an argument is none of the above.
 
     Example:
         >>> import keras
@@ -57,16 +57,38 @@ def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_s
             f"{model.name!r} of type {type(model).__name__}. Choose its blocks with "
             "recompute_all(model, match=...)."
         )
-    _check_strategy(strategy, memory_budget)
-    budget = parse_size(memory_budget) if memory_budget is not None else None
-    sizes = Sizes(batch_size, input_shapes)
-    with recompute_enabled(False):  # what is traced is the plain model
-        tensors = Tensors(family, models.input_specs(family, model, sizes.of))
-        part = models.part_of(family, model, strategy == "every", tensors=tensors)
-    from keras_remat.planning import cutting  # which needs NumPy, as every Keras does
+    request = Request(strategy, memory_budget, batch_size, input_shapes)
+    cut, notes = request.cut(family, model)
+    return plan_of(cut, request.sizes.batch_size, notes, strategy == "every")
 
-    cut = cutting.by_strategy(part, strategy) if budget is None else cutting.by_budget(part, budget)
-    return plan_of(cut, sizes.batch_size, sizes.notes, strategy == "every")
+
+class Request:
+    """What a user asks of a plan; the arguments are those of `plan`."""
+
+    def __init__(self, strategy, memory_budget=None, batch_size=None, input_shapes=None):
+        _check_strategy(strategy, memory_budget)
+        self.strategy = strategy
+        self.budget = parse_size(memory_budget) if memory_budget is not None else None
+        self.sizes = Sizes(batch_size, input_shapes)
+
+    def cut(self, family, model, **options):
+        """Return the `models.Cut` of a model that is asked for, and notes on its costs.
+
+        Args:
+          options: `excluded`, as `models.part_of` takes it.
+        """
+        with recompute_enabled(False):  # what is traced is the plain model
+            part, reason = models.part_with_costs(
+                family, model, self.sizes, self.strategy == "every", **options
+            )
+        notes = list(self.sizes.notes)
+        if reason is not None:
+            notes.append(f"costs are estimates by the sizes of outputs, because {reason}")
+        from keras_remat.planning import cutting  # which needs NumPy, as every Keras does
+
+        if self.budget is not None:
+            return cutting.by_budget(part, self.budget), notes
+        return cutting.by_strategy(part, self.strategy), notes
 
 
 class Sizes:
@@ -125,8 +147,8 @@ def is_strategy(strategy):
 def _check_strategy(strategy, memory_budget):
     if not is_strategy(strategy):
         raise RematError(
-            '`strategy` must be "auto", "sqrt", "every" or a positive int. Received: '
-            f"strategy={strategy!r}. Take one of these."
+            '`strategy` must be "auto", "sqrt", "every" or a positive int, or for recompute_all a Plan. '
+            f"Received: strategy={strategy!r}. Take one of these."
         )
     if memory_budget is not None and strategy != "auto":
         raise RematError(

@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 import steps
-from model_proofs import prove_model, train
+from model_proofs import SOME, cut, prove_model, train
 from models import ZOO, Kit, make_chain, make_nested, make_plain_nest, make_plain_skips, make_skips
 from proofs import floats
 
-from keras_remat import RematError, UnsupportedFamilyError, recompute_all, restore
+from keras_remat import RematError, UnsupportedFamilyError, plan, recompute_all, restore
 
 X = (floats(4, 6),)
 TRACED = pytest.mark.modes("function", "graph")
@@ -21,11 +21,11 @@ TRACED = pytest.mark.modes("function", "graph")
     [pytest.param(case, id=name, marks=pytest.mark.needs(*case.needs)) for name, case in ZOO.items()],
 )
 def test_model(case, target, mode):
-    prove_model(target, mode, case.make, case.x, recompute_all, unread=case.unread, exact=case.exact)
+    prove_model(target, mode, case.make, case.x, cut, unread=case.unread, exact=case.exact)
 
 
 @pytest.mark.modes("loop", "graph")
-@pytest.mark.parametrize("strategy", ["auto", "sqrt", "every", 1, 3, 100])
+@pytest.mark.parametrize("strategy", ["sqrt", "every", 1, 3, 100])
 def test_strategy(strategy, target, mode):
     def convert(model):
         recompute_all(model, strategy=strategy)
@@ -36,7 +36,7 @@ def test_strategy(strategy, target, mode):
 # XLA's random numbers are new ones in every run, so there is no dropout here.
 @pytest.mark.modes("function", "fit-eager", "xla")
 def test_every_mode(target, mode):
-    prove_model(target, mode, ZOO["convolutions"].make, ZOO["convolutions"].x, recompute_all)
+    prove_model(target, mode, ZOO["convolutions"].make, ZOO["convolutions"].x, cut)
 
 
 @TRACED
@@ -47,9 +47,32 @@ def test_number_of_blocks(strategy, blocks, target, mode):
 
 
 @TRACED
-def test_auto_cuts_a_long_model(target, mode):
-    trained = train(target, mode, lambda kit: make_chain(kit, 16), X, recompute_all)
-    assert 2 <= trained.blocks <= 8
+def test_what_is_chosen_by_itself(target, mode):
+    """What `plan` says, which keeps less and runs again all that it says."""
+    plans = []
+
+    def convert(model):
+        plans.append(plan(model))
+        recompute_all(model)
+
+    trained = prove_model(target, mode, lambda kit: make_chain(kit, 16), X, convert, again=SOME)
+    blocks = [row for row in plans[0].rows if row.is_block]
+    assert plans[0].peak_bytes < plans[0].baseline_bytes / 1.5
+    assert len(blocks) == trained.blocks > 1
+
+
+@TRACED
+def test_budget_of_a_model(target, mode):
+    """A smaller budget runs more of the model again."""
+
+    def again(part):
+        def convert(model):
+            budget = int(part * plan(model, batch_size=9).baseline_bytes)
+            recompute_all(model, memory_budget=budget, batch_size=9)
+
+        return train(target, mode, lambda kit: make_chain(kit, 16), X, convert).again
+
+    assert again(0.8) < again(0.6)
 
 
 @TRACED
@@ -125,7 +148,7 @@ def test_match_inside_models(target, mode):
 @pytest.mark.modes("loop", "function", "graph")
 def test_restore(target, mode):
     def convert(model):
-        assert restore(recompute_all(model)) is model
+        assert restore(cut(model)) is model
 
     prove_model(target, mode, make_plain_nest, X, convert, again=0)
 
@@ -166,7 +189,7 @@ def test_dicts_in_and_out(target, mode):
         outputs = inner({"b": b, "a": a})
         return kit.Model([a, b], kit.head()([outputs["x"], outputs["y"]]))
 
-    prove_model(target, mode, make, (floats(4, 6), floats(4, 6, seed=1)), recompute_all)
+    prove_model(target, mode, make, (floats(4, 6), floats(4, 6, seed=1)), cut)
 
 
 def test_what_is_no_model(keras):
@@ -196,6 +219,10 @@ WRONG = {
     "nothing is excluded": {"exclude": "nobody"},
     "strategy and match": {"strategy": "sqrt", "match": "dense_0"},
     "policy": {"policy": "dots"},
+    "budget and match": {"memory_budget": "8GB", "match": "dense_0"},
+    "budget and strategy": {"memory_budget": "8GB", "strategy": 2},
+    "budget": {"memory_budget": "much"},
+    "batch": {"batch_size": 0},
 }
 
 
@@ -217,7 +244,7 @@ def test_exclude_inside(target, mode):
     """What is left out is never recomputed, also where it lies in a small model inside."""
 
     def convert(model):
-        recompute_all(model, exclude="once_first")
+        recompute_all(model, strategy="sqrt", exclude="once_first")
 
     prove_model(target, mode, make_plain_nest, X, convert, again=16 - 1)
 
@@ -225,12 +252,12 @@ def test_exclude_inside(target, mode):
 @pytest.mark.modes("loop")
 def test_layers_added_after_conversion(target, keras, mode):
     layers = [keras.layers.InputLayer((6,)), *(keras.layers.Dense(4) for _ in range(3))]
-    model = recompute_all(keras.Sequential(layers))
+    model = cut(keras.Sequential(layers))
     model.add(keras.layers.Dense(2))
     y = floats(4, 2)
     with pytest.raises(RematError, match="must keep its layers. Received: "):
         steps.trainer(target, mode, model).train(X, y, 1)
-    recompute_all(model)
+    cut(model)
     assert steps.trainer(target, mode, model).train(X, y, 1)[0].loss > 0
 
 
@@ -239,7 +266,7 @@ def test_inputs_that_keras_casts(target, keras, mode):
     """Bytes for a model of floats: Keras casts them, from TensorFlow 2.2 on."""
     x = np.arange(24, dtype="uint8").reshape(4, 6)
     results = []
-    for convert in (lambda model: model, recompute_all):
+    for convert in (lambda model: model, cut):
         target.reset()
         layers = [keras.layers.Dense(4, kernel_initializer=target.initializer(i)) for i in range(3)]
         model = convert(keras.Sequential([keras.layers.InputLayer((6,)), *layers]))

@@ -1,11 +1,11 @@
 """Converted models in `fit`: built late, compiled before or after, with several inputs and outputs."""
 
 import pytest
-from model_proofs import COPY, count_again
+from model_proofs import COPY, count_again, cut
 from models import Kit, make_chain, set_weights
 from proofs import assert_same, floats, get_weights
 
-from keras_remat import recompute_all, restore
+from keras_remat import restore
 
 X = (floats(4, 6),)
 
@@ -27,7 +27,7 @@ def test_chain_without_input_shape(target, mode):
         losses = model.fit(X[0], y, epochs=3, shuffle=False, verbose=0).history["loss"]
         return losses, get_weights(model), getattr(model, "input_shape", None)
 
-    plain, converted = trained(lambda model: None), trained(recompute_all)
+    plain, converted = trained(lambda model: None), trained(cut)
     assert plain[2] == converted[2]
     assert_same("losses", plain[0], converted[0], 1e-6)
     for i, weights in enumerate(zip(plain[1], converted[1])):
@@ -35,7 +35,7 @@ def test_chain_without_input_shape(target, mode):
 
 
 @pytest.mark.modes("fit", "fit-eager")
-@pytest.mark.parametrize("convert", [recompute_all, restore])
+@pytest.mark.parametrize("convert", [cut, restore])
 def test_between_two_fits(convert, target, mode):
     """A compiled model stays compiled and goes on with the state of its optimizer."""
 
@@ -56,7 +56,7 @@ def test_between_two_fits(convert, target, mode):
         return losses, get_weights(model), model.predict(x), model.evaluate(x, y, verbose=0)
 
     plain = trained(lambda model: None, lambda model: None)
-    other = trained(recompute_all if convert is restore else lambda model: None, convert)
+    other = trained(cut if convert is restore else lambda model: None, convert)
     assert plain[0][0] > plain[0][-1]
     for i, numbers in enumerate(zip(plain[1], other[1])):
         assert_same(f"weight {i}", *numbers, tolerance=1e-6)
@@ -82,7 +82,7 @@ def test_conversion_between_fits_takes_effect(target, mode):
     model.compile(target.sgd(), "mse")
     x, y = floats(4, 6), floats(4, 2, seed=5)
     seen = []
-    for change in (lambda model: None, recompute_all, restore):
+    for change in (lambda model: None, cut, restore):
         change(model)
         kit.take_runs()
         model.fit(x, y, verbose=0)
@@ -119,7 +119,7 @@ def test_several_inputs_and_outputs(target, mode):
         history = model.fit(data, y, epochs=3, shuffle=False, verbose=0).history
         return history, get_weights(model), model.predict(data)
 
-    plain, converted = trained(lambda model: None), trained(recompute_all)
+    plain, converted = trained(lambda model: None), trained(cut)
     assert sorted(plain[0]) == sorted(converted[0])
     for name in plain[0]:
         assert_same(name, plain[0][name], converted[0][name], 1e-6)

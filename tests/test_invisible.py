@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from files import each_kind
+from model_proofs import cut
 from models import (
     Kit,
     make_chain,
@@ -24,7 +25,7 @@ from keras_remat import recompute_all, restore
 
 X, Y = floats(4, 6), floats(4, 2, seed=5)
 CONVERSIONS = {
-    "auto": {},
+    "sqrt": {"strategy": "sqrt"},
     "every": {"strategy": "every"},
     "match": {"match": ["dense.*", "shared", "first"]},
 }
@@ -98,7 +99,7 @@ def test_clone_and_config_give_plain_models(options, target, keras):
 def test_freezing(target):
     """What is frozen after the conversion is frozen."""
     target.reset()
-    model = recompute_all(make_plain_skips(Kit(target)))
+    model = cut(make_plain_skips(Kit(target)))
     set_weights(model)
     model.get_layer("dense_1").trainable = False
     model.compile(target.sgd(), "mse")
@@ -125,7 +126,7 @@ def test_weight_files(make, from_converted, kind, target, tmp_path):
     target.reset()
     source, other = make(Kit(target)), make(Kit(target))
     set_weights(source)
-    recompute_all(source if from_converted else other)
+    cut(source if from_converted else other)
     kind.carry(source, other, tmp_path)
     same_predictions(target, source, other)
 
@@ -165,7 +166,7 @@ def save(target, folder, kind, make):
         set_weights(model)
         optimizer = target.keras.optimizers.SGD(learning_rate=0.1, momentum=0.9)
         if who == "converted":
-            options = {"match": "dense.*"} if kind == "matched" else {}
+            options = {"match": "dense.*"} if kind == "matched" else {"strategy": "sqrt"}
             recompute_all(model, **options)
         model.compile(optimizer, "mean_squared_error")  # Keras 3 does not find "mse" in HDF5 files
         model.fit(X, Y, epochs=2, shuffle=False, verbose=0)
@@ -232,7 +233,7 @@ WHOLE = {".h5": "compiled HDF5 files", ".keras": "keras files"}
 @pytest.mark.parametrize("suffix", [pytest.param(s, marks=pytest.mark.needs(n)) for s, n in WHOLE.items()])
 def test_whole_files_load_with_us_as_plain_models(suffix, target, keras, tmp_path):
     target.reset()
-    model = recompute_all(make_plain_skips(Kit(target)))
+    model = cut(make_plain_skips(Kit(target)))
     set_weights(model)
     model.compile(target.sgd(), "mse")
     model.fit(X, Y, verbose=0)
@@ -241,7 +242,7 @@ def test_whole_files_load_with_us_as_plain_models(suffix, target, keras, tmp_pat
     twin = keras.models.load_model(path)
     assert not [name for name in vars(twin) if "keras_remat" in name]
     same_predictions(target, model, twin)
-    recompute_all(twin)
+    cut(twin)
     losses = [m.fit(X, Y, epochs=2, shuffle=False, verbose=0).history["loss"] for m in (model, twin)]
     assert_same("losses", *losses, tolerance=1e-5)
     same_after = [get_weights(m) for m in (model, twin)]

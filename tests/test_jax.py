@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from custom import make_layer
+from model_proofs import cut
 from proofs import assert_same, floats, set_weights
 
-from keras_remat import Recompute, RecomputeSequential, recompute_all, recompute_enabled
+from keras_remat import Recompute, RecomputeSequential, recompute_enabled
 
 pytestmark = [pytest.mark.needs("jax"), pytest.mark.modes("loop")]
 
@@ -81,7 +82,7 @@ def test_eager_calls_trace_once(wrap, jax, keras, L):
 def test_converted_models_trace_once(jax, keras, L):
     calls = []
     layers = [make_counting(keras, L, calls) for _ in range(4)]
-    model = recompute_all(keras.Sequential([keras.Input((6,)), *layers, L.Dense(2)]))
+    model = cut(keras.Sequential([keras.Input((6,)), *layers, L.Dense(2)]))
     gradient = gradient_of(jax, model)
     gradient()
     del calls[:]
@@ -156,7 +157,7 @@ TRANSFORMATIONS = {
 
 @pytest.mark.parametrize("transform", TRANSFORMATIONS.values(), ids=TRANSFORMATIONS)
 def test_no_tracer_leaks(transform, jax, keras, L):
-    model = recompute_all(keras.Sequential([keras.Input((6,)), make_counting(keras, L, []), L.Dense(2)]))
+    model = cut(keras.Sequential([keras.Input((6,)), make_counting(keras, L, []), L.Dense(2)]))
     expected = gradient_of(jax, model)()
     with jax.checking_leaks():
         for _ in range(2):
@@ -168,7 +169,7 @@ def test_no_tracer_leaks(transform, jax, keras, L):
 def test_vectorized_gradients(jax, keras, L):
     """Gradients of single samples, by `vmap`, after a trace of the whole batch is kept."""
     results = []
-    for convert in (lambda model: model, recompute_all):
+    for convert in (lambda model: model, cut):
         model = keras.Sequential([keras.Input((6,)), L.Dense(6, activation="tanh"), L.Dense(2)])
         set_weights(model)
         model = convert(model)

@@ -5,6 +5,7 @@ import pytest
 import steps
 from blocks import settled
 from custom import make_layer
+from model_proofs import cut
 from proofs import assert_same, floats, get_weights, ints, mark, set_weights, zoo
 
 from keras_remat import Recompute, RecomputeSequential, RematError, recompute_all
@@ -164,7 +165,7 @@ def make_ops_model(keras, L):
 
 
 @pytest.mark.modes("fit", "fit-eager")
-@pytest.mark.parametrize("convert", [recompute_all, lambda m: recompute_all(m, strategy="every")])
+@pytest.mark.parametrize("convert", [cut, lambda m: recompute_all(m, strategy="every")])
 def test_dicts_and_ops(convert, mode, target, keras, L):
     x, results = {"a": X, "b": floats(4, 4, seed=1)}, []
     y = {"first": floats(4, 2, seed=2), "second": floats(4, 1, seed=3)}

@@ -17,6 +17,8 @@ class Traced(NamedTuple):
       work: FLOPs, and 20 for each byte that its ops read or write.
       tail: the part of `work` that nothing which the backward pass reads depends on.
       is_differentiable: whether a gradient flows back from its outputs.
+      transient: the most bytes that its backward pass holds while it runs, beside `inner` and a place for the
+        gradient of each input and output.
     """
 
     outputs: List[Tuple[Tuple[int, ...], Any]]
@@ -28,6 +30,7 @@ class Traced(NamedTuple):
     work: int
     tail: int
     is_differentiable: bool
+    transient: int
 
 
 def prod(numbers):

@@ -56,6 +56,8 @@ def _summed(jaxpr, weight_count, outputs, is_differentiable):
         work=sum(work),
         tail=sum(w for w, is_needed in zip(work, again) if not is_needed),
         is_differentiable=is_differentiable,
+        # Inputs and outputs that it reads, beside their gradients; what XLA fuses is not known.
+        transient=sum(size_of(v) for v in read if v in given or v in made),
     )
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
 from keras_remat.backends.costs import Traced, prod
+from keras_remat.backends.tensorflow_transients import most_held
 
 _VIEWS = {"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Bitcast"}
 _RESIDENT = {"Const", "ReadVariableOp", "VarHandleOp", "Variable", "VariableV2", "PlaceholderWithDefault"}
@@ -24,16 +25,19 @@ def trace(run, specs, wanted, values, trained):
     with graph.as_default():
         inputs = [tf.compat.v1.placeholder(dtype, shape) for shape, dtype in specs]
         with tf.GradientTape() as tape:
-            sources = [t for t, is_wanted in zip(inputs, wanted) if is_wanted and _is_float(t)]
-            tape.watch(sources)
+            differentiated = [t for t, is_wanted in zip(inputs, wanted) if is_wanted and _is_float(t)]
+            tape.watch(differentiated)
             outputs = [tf.convert_to_tensor(t) for t in run(values, *inputs)]
         forward = list(graph.get_operations())
-        sources += tape.watched_variables()
+        sources = differentiated + list(tape.watched_variables())
         targets = [t for t in outputs if _is_float(t)]
         incoming = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in targets]
         grads = tape.gradient(targets, sources, output_gradients=incoming) if sources and targets else []
-    read = _read_by(_flat(grads), forward)
-    return _Trace(inputs, outputs, forward, read).summed(any(g is not None for g in grads))
+    made = list(_flat(grads))
+    backward = _ops_of(made, forward)
+    found = _Trace(inputs, outputs, forward, _read_by(made, backward, forward))
+    transient = found.transient(backward, incoming, differentiated, list(_flat(grads[: len(differentiated)])))
+    return found.summed(bool(made), transient)
 
 
 def _is_float(tensor):
@@ -48,21 +52,23 @@ def _flat(grads):
             yield grad
 
 
-def _read_by(grads, forward):
-    """List the tensors of `forward` that ops read of which `grads` are made."""
-    grads, names = list(grads), {op.name for op in forward}
-    read = {_key(t): t for t in grads}
-    done, pending = set(names), [t.op for t in grads]
+def _ops_of(grads, forward):
+    """List the ops of which `grads` are made, but for those of `forward`, in the order they were made in."""
+    done, pending, found = {op.name for op in forward}, [t.op for t in grads], set()
     while pending:
         op = pending.pop()
-        if op.name in done:
-            continue
-        done.add(op.name)
-        for tensor in op.inputs:
-            if tensor.op.name not in done and tensor.op.type != "Placeholder":
-                pending.append(tensor.op)
-        if op.type not in _SHAPES:
-            read.update({_key(t): t for t in op.inputs})
+        if op.name not in done:
+            done.add(op.name)
+            found.add(op.name)
+            pending.extend(t.op for t in op.inputs if t.op.type != "Placeholder")
+    return [op for op in grads[0].graph.get_operations() if op.name in found] if found else []
+
+
+def _read_by(grads, backward, forward):
+    """List the tensors of `forward` that ops of `backward` read, or that are `grads` themselves."""
+    names = {op.name for op in forward}
+    read = {_key(t): t for op in backward if op.type not in _SHAPES for t in op.inputs}
+    read.update((_key(t), t) for t in grads)
     return [t for t in read.values() if t.op.name in names]
 
 
@@ -78,22 +84,38 @@ class _Trace:
         self.given = {_key(t): i for i, t in enumerate(inputs)}
         self.read = {_key(root): root for root in map(self._root, read) if not self._is_resident(root)}
 
-    def summed(self, is_differentiable):
+    def transient(self, backward, incoming, differentiated, grads):
+        """Return the bytes that the gradient holds beside what is kept and places for gradients."""
+        given = {_key(t) for t in self.inputs} - {_key(t) for t in differentiated}
+        held = {key: 0 if key in given else size_of(root) for key, root in self.read.items()}
+        held.update((_key(t), size_of(t)) for t in incoming)
+        most = most_held(backward, held, [_key(self._root(t)) for t in grads], self._buffer)
+        places = sum(map(size_of, (*incoming, *differentiated)))
+        return max(0, most - places - sum(map(size_of, self._inner())))
+
+    def _buffer(self, tensor):
+        root = self._root(tensor)
+        return _key(root), 0 if self._is_resident(root) else size_of(root)
+
+    def _inner(self):
+        outside = {_key(self._root(t)) for t in self.outputs}.union(self.given)
+        return [t for key, t in self.read.items() if key not in outside]
+
+    def summed(self, is_differentiable, transient):
         made = [self._root(t) for t in self.outputs]
-        made_keys = {_key(t) for t in made}
-        inner = [t for key, t in self.read.items() if key not in made_keys and key not in self.given]
         work = {op.name: _work(op) for op in self.forward}
         again = sum(work.get(name, 0) for name in self._ancestors(self.read.values()))
         return Traced(
             outputs=[(tuple(t.shape.as_list()), t.dtype) for t in self.outputs],
             views=[self.given.get(_key(t)) for t in made],
             sizes=[0 if self._is_resident(t) else size_of(t) for t in made],
-            inner=sum(map(size_of, inner)),
+            inner=sum(map(size_of, self._inner())),
             needs_inputs=[_key(t) in self.read for t in self.inputs],
             needs_outputs=[_key(t) in self.read for t in made],
             work=sum(work.values()),
             tail=sum(work.values()) - again,
             is_differentiable=is_differentiable,
+            transient=transient,
         )
 
     def _root(self, tensor):
@@ -128,10 +150,10 @@ def _size_of_list(tensor, steps=0):
     """Bytes of a list of tensors, which a loop makes, in the end: after so many `steps`."""
     op = tensor.op
     if op.type in _LOOPS:
-        start, steps = op.inputs[tensor.value_index], _steps(op)
-        pushed = _body(op).inputs[tensor.value_index].consumers()
-        pushed = [push.inputs[1] for push in pushed if push.type == "TensorListPushBack"]
-        return steps * sum(map(size_of, pushed)) or _size_of_list(start, steps)
+        start, steps, body = op.inputs[tensor.value_index], _steps(op), _body(op)
+        pushes = [c for c in body.inputs[tensor.value_index].consumers() if c.type == "TensorListPushBack"]
+        size = steps * sum(size_of(p.inputs[1]) for p in pushes if not _is_same_each_time(p.inputs[1], body))
+        return 0 if pushes and not size else size or _size_of_list(start, steps)
     if op.type in _CALLS:
         return _size_of_list(_called(op).outputs[tensor.value_index])
     if op.type == "TensorListFromTensor":
@@ -142,6 +164,14 @@ def _size_of_list(tensor, steps=0):
         steps = steps or _value(op.inputs[1])
         return max(0, steps) * prod(shape.tolist()) * op.get_attr("element_dtype").size if is_known else 0
     return _size_of_list(op.inputs[0], steps) if op.inputs else 0
+
+
+def _is_same_each_time(tensor, body):
+    """True if a tensor in the body of a loop is one buffer in all steps: a weight, or what goes round."""
+    while tensor.op.type in _VIEWS:
+        tensor = tensor.op.inputs[0]
+    rounds = [_key(given) for given, made in zip(body.inputs, body.outputs) if _key(given) == _key(made)]
+    return tensor.op.type in _RESIDENT or _key(tensor) in rounds
 
 
 def _steps(loop):

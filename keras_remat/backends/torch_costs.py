@@ -50,6 +50,8 @@ def _trace(run, inputs, weights):
         work=meter.work,
         tail=meter.work - again,
         is_differentiable=any(t.requires_grad for t in outputs),
+        # Inputs and outputs that it reads, beside their gradients.
+        transient=sum(size_of(t) for key, t in saved.items() if key in given or key in made),
     )
 
 

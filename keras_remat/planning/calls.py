@@ -22,7 +22,8 @@ class Cost(NamedTuple):
       work: what running it forward costs, in FLOP equivalents.
       tail: the part of `work` that is left out of a second run in which nothing reads its outputs: that
         of the last linear op, say, whose result no gradient needs.
-      transient: bytes that are there only while its gradient runs, such as gradients of weights.
+      transient: bytes that are there only while its gradient runs, beside places for the gradients of its
+        inputs and outputs: what it needs of these, say, and gradients of weights.
 
     Example:
         >>> Cost("relu", ("x",), ("y",), needs=frozenset("y"), work=10.0).inner
@@ -105,10 +106,11 @@ def chain(sizes, work=None):
     Example:
         >>> chain([4, 2]).costs[1]
         Cost(name='1', inputs=(0,), outputs=(1,), inner=0, needs=frozenset({0}), work=2.0,
-             tail=0.0, transient=0)
+             tail=0.0, transient=4)
     """
     work = sizes if work is None else work
     costs = [
-        Cost(str(i), (i - 1,), (i,), needs=frozenset([i - 1]), work=float(w)) for i, w in enumerate(work)
+        Cost(str(i), (i - 1,), (i,), 0, frozenset([i - 1]), float(w), 0.0, sizes[i - 1] if i else 0)
+        for i, w in enumerate(work)
     ]
     return Calls(tuple(costs), dict(enumerate(sizes)), (len(sizes) - 1,))

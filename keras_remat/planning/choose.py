@@ -9,12 +9,12 @@ import math
 
 from keras_remat.errors import BudgetError
 from keras_remat.planning import counted, nested
-from keras_remat.planning.calls import KEPT, RECOMPUTED, Segment
+from keras_remat.planning.calls import KEPT, RECOMPUTED, Segment, chain
 from keras_remat.planning.candidates import spread
 from keras_remat.planning.intervals import intervals
 from keras_remat.planning.one_level import least_peaks, least_work
 from keras_remat.planning.simulate import plain, simulate
-from keras_remat.planning.steps import all_steps, and_long_steps, short_steps
+from keras_remat.planning.steps import all_steps, and_long_steps, only, short_steps
 
 _ALL = 256  # calls up to which all segments are tried
 
@@ -45,6 +45,26 @@ def choose(calls, strategy="auto"):
     count = int(round(math.sqrt(n))) if strategy == "sqrt" else strategy
     bounds = _balanced(calls, max(1, min(count, n)))
     return [Segment(start, stop, RECOMPUTED) for start, stop in zip(bounds, bounds[1:])]
+
+
+def cut_chain(sizes, strategy):
+    """Return the bounds of segments that all run again, of calls that each read the output of the one before.
+
+    Args:
+      sizes: list of ints, what each call puts out.
+      strategy: "auto" (the least peak), "sqrt" or a number of segments.
+
+    Example:
+        >>> cut_chain([1] * 8, 2), cut_chain([9, 9, 1, 9, 9, 1, 9, 9], "auto")
+        ([0, 4, 8], [0, 3, 6, 8])
+    """
+    calls = chain(sizes)
+    if strategy == "auto" and sizes:
+        steps = [only(found, found.again) for found in _steps(calls)]
+        found = least_work(steps, int(least_peaks(steps)[0]), _slots(len(sizes)))
+    else:
+        found = choose(calls, strategy)
+    return [0, *(segment.stop for segment in found)]
 
 
 def fit(calls, budget, *, deep=True):

@@ -7,7 +7,6 @@ it is made: a call says which of its inputs and outputs its gradient reads, and 
 import json
 from typing import Any, Dict
 
-from keras_remat.errors import RematError
 from keras_remat.planning.calls import Calls, Cost
 
 
@@ -20,7 +19,7 @@ def trace_calls(family, calls, outputs, tensors):
       tensors: `Tensors` that the model takes, to which those that it makes are added.
 
     Raises:
-      RematError: a call cannot be traced.
+      UntraceableError: a call cannot be traced.
     """
     kinds: Dict[Any, Any] = {}
     costs = []
@@ -40,11 +39,14 @@ def _trace(family, call, given, wanted, masked):
     try:
         return family.trace(call, given, wanted, masked)
     except Exception as error:  # any layer's code may be one that cannot run without data
-        raise RematError(
-            "A plan needs the costs of all calls of a model. Received: the layer "
-            f"{call.layer.name!r}, whose call cannot be traced ({type(error).__name__}: {error}). Call "
-            "recompute_all(model), which cuts by the sizes of outputs."
+        kind = type(error).__name__
+        raise UntraceableError(
+            f"the call of {call.layer.name!r} cannot be traced ({kind}: {error})"
         ) from error
+
+
+class UntraceableError(Exception):
+    """The costs of a model are not known to a trace; says why."""
 
 
 class Tensors:
@@ -54,6 +56,10 @@ class Tensors:
         self.family, self.specs, self.sizes = family, dict(specs), {}
         self.roots = {key: key for key in specs}  # the tensor whose buffer it is
         self.wanted = dict.fromkeys(specs, False)  # whether a gradient flows back through it
+
+    def calls(self, calls, outputs):
+        """Return the `Calls` of a model that takes these tensors; see `trace_calls`."""
+        return trace_calls(self.family, calls, outputs, self)
 
     def of_inner(self, names):
         """Return the tensors that a model inside takes, of which `names` gives the keys here by its own."""
@@ -93,6 +99,7 @@ class Tensors:
             needs=frozenset(needs),
             work=float(traced.work),
             tail=float(traced.tail),
+            transient=traced.transient,
         )
 
 

@@ -102,7 +102,7 @@ def intervals(calls, cuts=None):
     row, size, shape = block[uses.maker], uses.size, (len(starts), n)
     needed, never = uses.needer < n, np.full_like(size, n)
 
-    inner, transient = _column(calls, "inner"), _while_gradients_run(calls)
+    inner, transient = _column(calls, "inner"), _column(calls, "transient")
     own = _rectangles(shape, block, np.arange(n), np.full(n, n), inner)
     while_read = np.minimum(uses.last + 1, n)
     inside = own + _rectangles(shape, row, uses.needer, never, size)
@@ -120,13 +120,6 @@ def intervals(calls, cuts=None):
     held_again = np.maximum(held_kept, _with_gradients(keeping, leaving))
     extra = _extra(calls, cuts, block)
     return Intervals(cuts, inside, leaving, both, held_kept, held_again, extra, keeping, passing)
-
-
-def _while_gradients_run(calls):
-    """What is held beside all else while the gradient of each call runs: gradients of what it needs too."""
-    # Inputs of the model have no gradient, and no size either.
-    beside = [sum(calls.sizes.get(key, 0) for key in cost.needs) for cost in calls.costs]
-    return _column(calls, "transient") + np.array(beside, dtype=np.int64)
 
 
 def _ahead(n, maker, start, size):

@@ -5,9 +5,9 @@ A long model inside a model is cut by itself: a block cannot begin in one model 
 
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional
 
-from keras_remat.errors import RematError
 from keras_remat.planning.calls import Calls, Segment
-from keras_remat.planning.costs import trace_calls
+from keras_remat.planning.costs import Tensors, UntraceableError
+from keras_remat.planning.estimates import Estimates
 
 _MANY = 4  # calls from which on a model inside a model is cut by itself
 
@@ -49,11 +49,11 @@ def part_of(family, model, is_every, excluded=_nothing, tensors=None):
     Args:
       is_every: True to cut short models inside it by themselves as well.
       excluded: predicate of layers that are in no block.
-      tensors: `costs.Tensors` that the model takes, to which those that it makes are added; None to trace
-        nothing.
+      tensors: `costs.Tensors` that the model takes, to which those that it makes are added, or `Estimates`;
+        None where nobody asks for costs.
     """
     calls, outputs = family.calls(model), family.output_keys(model)
-    costs = trace_calls(family, calls, outputs, tensors) if tensors is not None else None
+    costs = tensors.calls(calls, outputs) if tensors is not None else None
     separate, inner = set(), {}
     for i, call in enumerate(calls):
         if excluded(call.layer):
@@ -83,19 +83,24 @@ def _inner_part(family, call, is_every, excluded, tensors):
 
 
 def input_keys(family, model):
-    """List the keys of the tensors that a model takes; raise if they are not known."""
-    return list(input_specs(family, model, lambda position, shape: shape))
+    """List the keys of the tensors that a model takes; none if they are not known."""
+    return list(family.input_specs(model, lambda position, shape: shape) or ())
 
 
-def input_specs(family, model, size):
-    """Return {key: (shape, dtype)} of the tensors that a model takes, as `Family.input_specs`, or raise."""
-    specs = family.input_specs(model, size)
-    if specs is None:
-        raise RematError(
-            f"A plan needs the costs of all calls of a model. Received: {model.name!r}, the shapes of whose "
-            "inputs are not known to a trace. Call recompute_all(model), which cuts by the sizes of outputs."
-        )
-    return specs
+def part_with_costs(family, model, sizes, is_every=False, excluded=_nothing):
+    """Return the `Part` of a model with its costs, and why they are estimates; None if they were traced.
+
+    Args:
+      sizes: `plans.Sizes`.
+      is_every, excluded: see `part_of`.
+    """
+    try:
+        specs = family.input_specs(model, sizes.of)
+        if specs is None:
+            raise UntraceableError("the shapes of its inputs are not known")
+        return part_of(family, model, is_every, excluded, Tensors(family, specs)), None
+    except UntraceableError as reason:
+        return part_of(family, model, is_every, excluded, Estimates(sizes.batch_size)), str(reason)
 
 
 def flat(part):

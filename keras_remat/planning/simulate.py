@@ -4,8 +4,8 @@ The walk knows nothing of how plans are found. Three rules say how long a tensor
 
 - It stays until the last call that reads it has run, until the last gradient that needs it has, and, if
   it leaves the segment that makes it, until the gradient of the call that made it has run.
-- Its gradient takes its place, and has one from the first gradient of a reader to that of its maker. Only
-  while the gradient of a call runs are there both, for each tensor that it needs.
+- Its gradient takes its place, and has one from the first gradient of a reader to that of its maker. What is
+  there beside both while the gradient of a call runs is the call's `transient`.
 - A run that keeps nothing holds a tensor until its last reader has run.
 
 This is less than the truth where a tensor that skips calls waits for one reader while its gradient has come
@@ -193,8 +193,7 @@ class _Step:
                 self.places.hold(key)
         for key in cost.outputs:  # zeros, where nothing has read them
             self.places.hold(key)
-        beside = sum(self.places.sizes[key] for key in cost.needs if key in self.maker)
-        self._note("gradient", i, cost.transient + beside)
+        self._note("gradient", i, cost.transient)
         self.inner -= cost.inner
         for key in self._needed(cost, segment):
             self.places.let_go(key)

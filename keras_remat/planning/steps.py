@@ -57,7 +57,7 @@ def short_steps(calls, width):
     for start in range(0, n, width):
         stop = min(start + 2 * width, n)
         within = _steps(intervals(between(calls, start, stop, last)), start)
-        found += [_only(steps, steps.ends <= start + i + width) for i, steps in enumerate(within[:width])]
+        found += [only(steps, steps.ends <= start + i + width) for i, steps in enumerate(within[:width])]
     return found
 
 
@@ -73,7 +73,7 @@ def and_long_steps(short, calls, width, cuts):
     """
     found = list(short)
     for position, steps in zip(cuts, _steps(intervals(calls, cuts), 0)):
-        longer = _only(steps, steps.ends > position + width)
+        longer = only(steps, steps.ends > position + width)
         found[position] = Steps(*(np.concatenate(columns) for columns in zip(longer, found[position])))
     return found
 
@@ -91,5 +91,6 @@ def _steps(table, offset) -> List[Steps]:
     return found
 
 
-def _only(steps, wanted):
+def only(steps, wanted):
+    """Return the rows of `Steps` that are `wanted`, an array of bools."""
     return Steps(*(column[wanted] for column in steps))
