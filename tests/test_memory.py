@@ -11,6 +11,7 @@ import weakref
 import on_tensorflow
 import pytest
 import steps
+from model_proofs import COPY
 from proofs import floats, set_weights
 
 from keras_remat import Recompute, RecomputeSequential
@@ -19,11 +20,11 @@ X = floats(4, 8)
 COUNT = 6
 
 
-def kept(target, mode, wrap):
+def kept(target, mode, wrap, activation="tanh"):
     """The positions of the layers of a chain whose inputs are kept, and "other" for what else is."""
     target.reset()
     keras, watch = target.keras, (target.framework or on_tensorflow).Watch()
-    layers = [watch(keras.layers.Dense(8, activation="tanh")) for _ in range(COUNT)]
+    layers = [watch(keras.layers.Dense(8, activation=activation)) for _ in range(COUNT)]
     first, last = keras.layers.Activation("linear", input_shape=(8,)), watch(keras.layers.Dense(2))
     model = keras.Sequential([first] + wrap(layers) + [last])
     return watch.kept(target, mode, model, X)
@@ -56,6 +57,22 @@ def test_nested_blocks_keep_the_outer_input(mode, target):
         return [Recompute(RecomputeSequential(layers, segments=3))]
 
     assert kept(target, mode, wrap) == [0, COUNT]
+
+
+@pytest.mark.modes("function", "graph")
+def test_gradients_written_by_hand_keep_nothing(mode, target, tf):
+    """`tf.custom_gradient` makes functions that hold what the first run made."""
+    made = []
+
+    @tf.custom_gradient
+    def activation(tensor):
+        made.append(tf.sigmoid(tensor))
+        inner = made[-1]
+        return tensor * inner, lambda grad: grad * (inner + tensor * inner * (1.0 - inner))
+
+    kept(target, mode, lambda layers: [RecomputeSequential(layers, segments=2)], activation)
+    read = [op.name for t in made if t.graph is made[-1].graph for op in t.consumers()]
+    assert len(read) >= COUNT and not any(map(COPY.match, read))
 
 
 def make_chain(target, wrapped):

@@ -11,8 +11,8 @@ from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
 
+from keras_remat.replay import control_flow, subgraph, tapes
 from keras_remat.replay import scope as scopes
-from keras_remat.replay import subgraph, tapes
 from keras_remat.replay.marks import unconverted
 from keras_remat.replay.tapes import tape_lib
 
@@ -70,13 +70,36 @@ def _differentiate(outputs, boundary, grads):
         leaves = _leaves(boundary, arrived)
         feeds = {subgraph.key(t): leaf for t, leaf in zip(boundary, leaves)}
         copies = subgraph.copy_tensors(outputs, feeds, leaves[0] if leaves else None)
-        pairs = [(y, g) for y, g in zip(copies, grads) if g is not None and _is_float(y)]
+        pairs = [
+            (copies[subgraph.key(y)], g) for y, g in zip(outputs, grads) if g is not None and _is_float(y)
+        ]
         wanted = [leaf for leaf in leaves if _is_float(leaf)]
         if not pairs or not wanted:
             return [None] * len(boundary)
+        graph = ops.get_default_graph()
+        before = len(graph.get_operations())
         found = iter(tf.gradients([y for y, _ in pairs], wanted, grad_ys=[g for _, g in pairs]))
+        if graph is outputs[0].graph:
+            _read_copies(graph.get_operations()[before:], copies)
         results = [next(found) if _is_float(leaf) else None for leaf in leaves]
     return _together(boundary, results)
+
+
+def _read_copies(gradient_ops, copies):
+    """Let `gradient_ops` read the copy where they read the first run.
+
+    A gradient that `tf.custom_gradient` was given holds tensors of the run that it was made in, and would
+    keep them. Keras's swish is made so.
+    """
+    for op in gradient_ops:
+        for i, tensor in enumerate(op.inputs):
+            copy = copies.get(subgraph.key(tensor))
+            if copy is not None and copy.dtype == tensor.dtype and _are_in_one_context(op, copy.op):
+                op._update_input(i, copy)
+
+
+def _are_in_one_context(op, other):
+    return control_flow.context_of(op) is control_flow.context_of(other)
 
 
 def _is_float(tensor):

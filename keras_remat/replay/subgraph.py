@@ -105,7 +105,7 @@ def _walk(outputs, stops, is_inside, kept):
 
 
 def copy_tensors(outputs, feeds, gate):
-    """Copy what computes `outputs` into the current graph and return the copies of `outputs`.
+    """Copy what computes `outputs` into the current graph; return {`key`: copy} of all that is copied or fed.
 
     Args:
       outputs: tensors of one graph.
@@ -117,7 +117,7 @@ def copy_tensors(outputs, feeds, gate):
     around = control_flow.contexts_around(outputs[0]) if outputs else []
     copied = _select(outputs, feeds, around)
     if not copied:
-        return [feeds[key(t)] for t in outputs]
+        return feeds
     graph = ops.get_default_graph()
     source_graph = outputs[0].graph
     frame = graph.unique_name("copy", mark_as_used=False)
@@ -128,7 +128,8 @@ def copy_tensors(outputs, feeds, gate):
     for op in copied:
         finish(op, twins[op.name])
     control_flow.copy_contexts(copied, feeds, twins, around)
-    return [feeds[key(t)] if key(t) in feeds else twins[t.op.name].outputs[t.value_index] for t in outputs]
+    copies = {key(t): twin for op in copied for t, twin in zip(op.outputs, twins[op.name].outputs)}
+    return {**copies, **feeds}
 
 
 def _select(outputs, feeds, around):
