@@ -3,9 +3,10 @@
 import json
 
 from keras_remat.errors import RematError
-from keras_remat.planning import models, tables
+from keras_remat.planning import models, pictures, tables
 from keras_remat.planning.calls import RECOMPUTED, Segment, between, last_readers
 from keras_remat.planning.simulate import plain, simulate, work_again
+from keras_remat.planning.timeline import Timeline, timeline
 
 _VERSION = 1
 
@@ -24,6 +25,7 @@ class Plan:
       batch_size: the batch size that sizes are for.
       notes: list of str, what to know about the numbers.
       rows: list of `tables.Row`, one for each block and each row of calls that is in none.
+      plain_timeline, timeline: `timeline.Timeline` of a step of the plain model, and of one with this plan.
 
     Example:
         >>> import keras
@@ -36,13 +38,29 @@ class Plan:
         >>> model = recompute_all(model, strategy=chosen)
     """
 
-    def __init__(self, tree, baseline_bytes, peak_bytes, extra_work, batch_size, notes, rows):
+    def __init__(self, tree, baseline_bytes, peak_bytes, extra_work, batch_size, notes, rows, timelines):
         self._tree = tree
         self.baseline_bytes, self.peak_bytes, self.extra_work = baseline_bytes, peak_bytes, extra_work
         self.batch_size, self.notes, self.rows = batch_size, list(notes), list(rows)
+        self.plain_timeline, self.timeline = timelines
 
     def __str__(self):
         return tables.plan_table(self)
+
+    def plot(self, path=None):
+        """Draw memory over a training step, plain and with this plan, and what the blocks are.
+
+        Args:
+          path: the file to write, whose ending chooses the format (".png", ".pdf", ".svg"); None to write
+            none.
+
+        Returns:
+          A `matplotlib.figure.Figure`, which notebooks show.
+
+        Raises:
+          RematError: if matplotlib is not installed, or does not write such files.
+        """
+        return pictures.draw(self, path)
 
     def to_json(self):
         """Return the plan as a string, from which `from_json` makes it again, in any process."""
@@ -56,8 +74,14 @@ class Plan:
                 "batch_size": self.batch_size,
                 "notes": self.notes,
                 "rows": [list(row) for row in self.rows],
+                "timelines": [self.plain_timeline, self.timeline],
             }
         )
+
+    @property
+    def name(self):
+        """The name of the model that the plan was made for."""
+        return self._tree["name"]
 
     @property
     def is_every(self):
@@ -76,6 +100,7 @@ class Plan:
             version = data.pop("version")
             tree = data.pop("model")
             rows = [tables.Row(*row) for row in data.pop("rows")]
+            timelines = [Timeline(*columns) for columns in data.pop("timelines")]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RematError(
                 f"A plan is read from the JSON that Plan.to_json wrote. Received: {str(text)[:60]!r} "
@@ -86,7 +111,7 @@ class Plan:
                 f"This keras_remat reads plans of version {_VERSION}. Received: a plan of version {version}. "
                 "Make the plan again."
             )
-        return cls(tree, rows=rows, **data)
+        return cls(tree, rows=rows, timelines=timelines, **data)
 
     def cut(self, part):
         """Return the plan as the `models.Cut` of a `models.Part`; raise if it was made for another model."""
@@ -98,16 +123,17 @@ def plan_of(cut, batch_size, notes, is_every=False):
     from keras_remat.planning import cutting  # which needs NumPy, as every Keras does
 
     calls, found = models.flat(cut.part), cutting.segments(cut)
-    step, work = simulate(calls, found), sum(cost.work for cost in calls.costs)
+    before, step, work = plain(calls), simulate(calls, found), sum(cost.work for cost in calls.costs)
     last = last_readers(calls)
     return Plan(
         tree=dict(_tree(cut), every=is_every),
-        baseline_bytes=plain(calls).peak,
+        baseline_bytes=before.peak,
         peak_bytes=step.peak,
         extra_work=step.extra / work if work else 0.0,
         batch_size=batch_size,
         notes=notes,
         rows=[_row(calls, segment, last) for segment in found],
+        timelines=[timeline(calls, [], before), timeline(calls, found, step)],
     )
 
 

@@ -38,10 +38,18 @@ def size(count):
         >>> size(1234567), size(12)
         ('1.2 MB', '12 B')
     """
-    for unit, factor in _UNITS:
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count} B"
+    unit, factor = unit_of(count)
+    return f"{count / factor:.1f} {unit}" if factor > 1 else f"{count} B"
+
+
+def unit_of(count):
+    """Return the unit in which a number of bytes is written, and the bytes that it stands for.
+
+    Example:
+        >>> unit_of(1234567)
+        ('MB', 1000000)
+    """
+    return next((unit for unit in _UNITS if count >= unit[1]), ("B", 1))
 
 
 def plan_table(plan):
