@@ -101,6 +101,7 @@ class Target(NamedTuple):
             "global seed": self.framework_name != "jax",  # Keras refuses it in traces
             # Of pages and docstrings. Some blocks are about tf_keras, which only the newest environment has.
             "doctests": self.is_keras3 and (tf is None or importlib.util.find_spec("tf_keras") is not None),
+            "matplotlib": importlib.util.find_spec("matplotlib") is not None,
             self.framework_name: True,
         }
         if tf is not None:

@@ -40,8 +40,8 @@ def test_timelines_are_kept(found):
     assert read.name == found.name
 
 
+@pytest.mark.needs("matplotlib")
 def test_the_picture(found, tmp_path):
-    pytest.importorskip("matplotlib")
     path = tmp_path / "plan.png"
     memory, strip = found.plot(str(path)).axes
     assert path.read_bytes()[1:4] == b"PNG"
@@ -60,8 +60,8 @@ def test_the_picture(found, tmp_path):
     assert found.rows[0].first in strip.texts[0].get_text()
 
 
+@pytest.mark.needs("matplotlib")
 def test_a_file_that_is_no_picture(found, tmp_path):
-    pytest.importorskip("matplotlib")
     with pytest.raises(RematError, match="one of .*png.*Received: .*plan.json"):
         found.plot(str(tmp_path / "plan.json"))
 
