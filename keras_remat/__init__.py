@@ -12,11 +12,13 @@ from keras_remat.errors import (
 from keras_remat.layers import Recompute, RecomputeSequential
 from keras_remat.planning.plan import Plan
 from keras_remat.plans import plan
+from keras_remat.report import MemoryReport, memory_report
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BudgetError",
+    "MemoryReport",
     "Plan",
     "Recompute",
     "RecomputeMismatchError",
@@ -24,6 +26,7 @@ __all__ = [
     "RematError",
     "UnsupportedFamilyError",
     "is_recomputing",
+    "memory_report",
     "plan",
     "recompute_all",
     "recompute_enabled",

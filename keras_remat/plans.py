@@ -50,13 +50,7 @@ def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_s
         >>> [row.calls for row in chosen.rows], chosen.baseline_bytes > chosen.peak_bytes
         ([3, 3, 3], True)
     """
-    family = family_of(model)
-    if not family.is_model(model) or family.calls(model) is None:
-        raise RematError(
-            "A plan is made for a Sequential or functional model. Received: "
-            f"{model.name!r} of type {type(model).__name__}. Choose its blocks with "
-            "recompute_all(model, match=...)."
-        )
+    family = family_of_graph(model)
     request = Request(strategy, memory_budget, batch_size, input_shapes)
     cut, notes = request.cut(family, model)
     return plan_of(cut, request.sizes.batch_size, notes, strategy == "every")
@@ -81,14 +75,24 @@ class Request:
             part, reason = models.part_with_costs(
                 family, model, self.sizes, self.strategy == "every", **options
             )
-        notes = list(self.sizes.notes)
-        if reason is not None:
-            notes.append(f"costs are estimates by the sizes of outputs, because {reason}")
+        notes = self.sizes.all_notes(reason)
         from keras_remat.planning import cutting  # which needs NumPy, as every Keras does
 
         if self.budget is not None:
             return cutting.by_budget(part, self.budget), notes
         return cutting.by_strategy(part, self.strategy), notes
+
+
+def family_of_graph(model):
+    """Return the family of a Sequential or functional model; raise for others."""
+    family = family_of(model)
+    if not family.is_model(model) or family.calls(model) is None:
+        raise RematError(
+            "The costs of calls are known of a Sequential or functional model. Received: "
+            f"{model.name!r} of type {type(model).__name__}. Choose its blocks with "
+            "recompute_all(model, match=...)."
+        )
+    return family
 
 
 class Sizes:
@@ -112,6 +116,12 @@ class Sizes:
             self.notes.append(f"dimensions that nobody gave are taken to be {_LENGTH}: pass input_shapes")
         first = [self.batch_size if size is None else size for size in given[:1]]
         return (*first, *(_LENGTH if size is None else int(size) for size in given[1:]))
+
+    def all_notes(self, reason):
+        """List what to know about the numbers, where costs are estimates for a `reason` that is not None."""
+        if reason is None:
+            return list(self.notes)
+        return [*self.notes, f"costs are estimates by the sizes of outputs, because {reason}"]
 
 
 def _check_batch_size(batch_size):

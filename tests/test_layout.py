@@ -16,7 +16,18 @@ PACKAGE = Path(__file__).resolve().parent.parent / "keras_remat"
 
 # From the top: a part imports from its own line and from those below it, never from above.
 LINES = (
-    ("__init__", "__main__", "layers", "decorator", "convert", "loading", "matching", "plans"),
+    (
+        "__init__",
+        "__main__",
+        "layers",
+        "decorator",
+        "convert",
+        "converted",
+        "loading",
+        "matching",
+        "plans",
+        "report",
+    ),
     ("engine", "planning", "graph"),
     ("pure",),
     ("families",),

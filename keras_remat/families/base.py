@@ -175,6 +175,10 @@ class Family:
         """True if `layer` itself was converted."""
         return replaced.is_call_replaced(layer)
 
+    def segments(self, model):
+        """Return the `Segment`s that `convert` was given for `model`, None if it was not called."""
+        return replaced.segments_of(model)
+
     def may_differentiate(self):
         """True if a gradient may be asked of what is computed now."""
         return self.backend.may_differentiate(self.is_inference())

@@ -27,6 +27,9 @@ class GraphConversion:
     def is_converted(self, layer):
         return graph_parts.is_converted(layer)
 
+    def segments(self, model):
+        return graph_parts.segments(model)
+
     def forget_functions(self, model):
         graph_models.keep_slots(self, model, lambda: self.in_graph(graph_models.settle, self, model))
 

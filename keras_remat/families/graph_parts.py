@@ -28,6 +28,11 @@ def convert(model, segments):
     vars(model)[_SEGMENTS] = segments
 
 
+def segments(model):
+    """Return the segments that are noted on `model`, or None."""
+    return vars(model).get(_SEGMENTS)
+
+
 def restore(layer):
     """Undo `convert` and `replaced.make_block`."""
     vars(layer).pop(_SEGMENTS, None)

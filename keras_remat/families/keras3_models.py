@@ -57,7 +57,7 @@ def convert(family, model, parts, runtime):
             segments.run_segment(family, model, segment, tensors, run, runtime)
         return _outputs(family, model, tensors, parts)
 
-    replaced.replace_call(model, call)
+    replaced.replace_call(model, call, segments=parts)
 
 
 def _inputs(family, model, inputs, mask):

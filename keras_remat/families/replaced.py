@@ -5,14 +5,20 @@ import types
 from keras_remat.families.wrapping import as_method
 from keras_remat.replay.marks import unconverted
 
+_SEGMENTS = "_keras_remat_segments"  # on a function: (the model that it is for, what it runs)
 _PLAIN = "_keras_remat_plain"  # on a layer: by name, what the instance had, None for methods of the class
 # What `keras.RematScope` leaves on a layer: on JAX its checkpoint traces a method of an instance once for all
 # and keeps the values that variables then had.
 _MODE = "_remat_mode"
 
 
-def replace_call(layer, call, name="call"):
-    """Make the function `call` a method of `layer` alone: a method, as saving and copies expect."""
+def replace_call(layer, call, name="call", segments=None):
+    """Make the function `call` a method of `layer` alone: a method, as saving and copies expect.
+
+    If the call runs `segments` of a model, they are noted on the function, which nothing copies or saves.
+    """
+    if segments is not None:
+        setattr(call, _SEGMENTS, (layer, segments))
     method = types.MethodType(unconverted(as_method(call, getattr(layer, name))), layer)
     vars(layer).setdefault(_PLAIN, {})[name] = vars(layer).get(name)
     vars(layer)[name] = method  # not by attribute: Keras would track it
@@ -33,6 +39,12 @@ def make_block(family, layer, runtime, name="call"):
 def is_call_replaced(layer):
     """True if `replace_call` gave `layer` its method."""
     return _PLAIN in vars(layer)
+
+
+def segments_of(model):
+    """Return the segments that the call of a model runs, None if it is the plain one, or that of a block."""
+    owner, segments = getattr(vars(model).get("call"), _SEGMENTS, (None, None))
+    return segments if owner is model else None  # a copy runs plainly
 
 
 def plain_call(layer, name="call"):

@@ -91,7 +91,7 @@ def convert(family, model, parts, runtime):
         outputs = [tensors[key] for key in keys]
         return tf.nest.pack_sequence_as(model._nested_outputs, outputs)
 
-    replaced.replace_call(model, call)
+    replaced.replace_call(model, call, segments=parts)
 
 
 def _build_chain(model, inputs):

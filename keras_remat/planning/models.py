@@ -9,7 +9,7 @@ from keras_remat.planning.calls import Calls, Segment
 from keras_remat.planning.costs import Tensors, UntraceableError
 from keras_remat.planning.estimates import Estimates
 
-_MANY = 4  # calls from which on a model inside a model is cut by itself
+MANY = 4  # calls from which on a model inside a model is cut by itself
 
 
 class Part(NamedTuple):
@@ -60,7 +60,7 @@ def part_of(family, model, is_every, excluded=_nothing, tensors=None):
             separate.add(i)
             continue
         own = family.calls(call.layer) if family.is_model(call.layer) else None
-        is_long = own is not None and (len(own) >= _MANY or is_every)
+        is_long = own is not None and (len(own) >= MANY or is_every)
         if is_long or any(map(excluded, family.sublayers(call.layer))):
             separate.add(i)
             if own is not None:
@@ -72,14 +72,22 @@ def _inner_part(family, call, is_every, excluded, tensors):
     """Return the `Part` of a model that is called inside another one."""
     if tensors is None:
         return part_of(family, call.layer, is_every, excluded)
-    given = tensors.with_masks(dict(zip(input_keys(family, call.layer), call.inputs)))
-    inner = tensors.of_inner(given)
+    given, inner = inside(family, call, tensors)
     part = part_of(family, call.layer, is_every, excluded, inner)
+    return part._replace(names=names_of(part, call, given, inner, tensors))
+
+
+def inside(family, call, tensors):
+    """Return {its key: key outside} of what a model inside another takes, and its `Tensors`."""
+    given = tensors.with_masks(dict(zip(input_keys(family, call.layer), call.inputs)))
+    return given, tensors.of_inner(given)
+
+
+def names_of(part, call, given, inner, tensors):
+    """Return the keys that tensors of a part have outside, which `call` puts out or was `given`."""
     made = dict(zip(part.outputs, call.outputs))
-    names = {
-        inner.roots[own]: tensors.roots[key] for own, key in {**tensors.with_masks(made), **given}.items()
-    }
-    return part._replace(names=names)
+    outside = {**tensors.with_masks(made), **given}
+    return {inner.roots[own]: tensors.roots[key] for own, key in outside.items()}
 
 
 def input_keys(family, model):
@@ -94,13 +102,18 @@ def part_with_costs(family, model, sizes, is_every=False, excluded=_nothing):
       sizes: `plans.Sizes`.
       is_every, excluded: see `part_of`.
     """
+    return with_costs(family, model, sizes, lambda t: part_of(family, model, is_every, excluded, t))
+
+
+def with_costs(family, model, sizes, make):
+    """Return what `make` makes of the tensors that a model takes, and why they are `Estimates`, or None."""
     try:
         specs = family.input_specs(model, sizes.of)
         if specs is None:
             raise UntraceableError("the shapes of its inputs are not known")
-        return part_of(family, model, is_every, excluded, Tensors(family, specs)), None
+        return make(Tensors(family, specs)), None
     except UntraceableError as reason:
-        return part_of(family, model, is_every, excluded, Estimates(sizes.batch_size)), str(reason)
+        return make(Estimates(sizes.batch_size)), str(reason)
 
 
 def flat(part):
