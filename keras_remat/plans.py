@@ -60,7 +60,7 @@ class Request:
     """What a user asks of a plan; the arguments are those of `plan`."""
 
     def __init__(self, strategy, memory_budget=None, batch_size=None, input_shapes=None):
-        _check_strategy(strategy, memory_budget)
+        check_strategy(strategy, memory_budget)
         self.strategy = strategy
         self.budget = parse_size(memory_budget) if memory_budget is not None else None
         self.sizes = Sizes(batch_size, input_shapes)
@@ -154,7 +154,8 @@ def is_strategy(strategy):
     return isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
 
 
-def _check_strategy(strategy, memory_budget):
+def check_strategy(strategy, memory_budget=None):
+    """Raise unless `strategy` is one, and leaves the choice to a budget if there is one."""
     if not is_strategy(strategy):
         raise RematError(
             '`strategy` must be "auto", "sqrt", "every" or a positive int, or for recompute_all a Plan. '

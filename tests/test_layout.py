@@ -19,6 +19,7 @@ LINES = (
     (
         "__init__",
         "__main__",
+        "batches",
         "layers",
         "decorator",
         "convert",

@@ -136,7 +136,6 @@ WRONG = {
     "a layer": lambda keras: memory_report(keras.layers.Dense(2)),
     "batch size": lambda keras: memory_report(make(keras), batch_size=0),
     "shapes": lambda keras: memory_report(make(keras), input_shapes=(3, 7)),
-    "unbuilt": lambda keras: memory_report(keras.Sequential([keras.layers.Dense(2)])),
 }
 
 

@@ -5,7 +5,7 @@ import importlib
 from typing import Any, NamedTuple, Tuple
 
 from keras_remat import backends
-from keras_remat.families import replaced, wrapping
+from keras_remat.families import optimizers, replaced, wrapping
 
 
 class Call(NamedTuple):
@@ -144,6 +144,14 @@ class Family:
 
     def arguments_of(self, call):
         """Describe what a call is given: calls of like layers that differ in it differ in their costs."""
+        raise NotImplementedError
+
+    def slots(self, optimizer):
+        """Return how many bytes an optimizer keeps for each byte of the weights that it trains."""
+        return optimizers.slots(optimizer, self.variable())
+
+    def variable(self):
+        """Make a variable, a matrix."""
         raise NotImplementedError
 
     def like_layers(self, model):

@@ -161,6 +161,9 @@ class Keras3(base.Family):
     def arguments_of(self, call):
         return keras3_costs.arguments_of(self, call)
 
+    def variable(self):
+        return self.module("backend").Variable(self.module("initializers").Zeros(), (8, 8), "float32")
+
     def convert_layer(self, layer, runtime):
         super().convert_layer(layer, runtime)
         if hasattr(layer, "quantized_call"):  # since 3.4 what runs in the place of `call` after `quantize`
