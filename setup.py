@@ -23,6 +23,7 @@ setup(
     python_requires=">=3.7",
     extras_require={
         "plots": ["matplotlib"],
+        "progress": ["tqdm"],
         "docs": ["sphinx", "myst-parser", "furo"],
         "tests": ["pytest", "pytest-timeout", "hypothesis"],
     },

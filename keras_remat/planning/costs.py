@@ -8,6 +8,7 @@ import json
 from typing import Any, Dict
 
 from keras_remat.planning.calls import Calls, Cost
+from keras_remat.planning.progress import watched
 
 
 def trace_calls(family, calls, outputs, tensors):
@@ -23,7 +24,7 @@ def trace_calls(family, calls, outputs, tensors):
     """
     kinds: Dict[Any, Any] = {}
     costs = []
-    for call in calls:
+    for call in watched(calls, "Tracing calls"):
         keys, masked = tensors.given(call)
         given, wanted = [tensors.specs[key] for key in keys], [tensors.wanted[key] for key in keys]
         kind = _kind(family, call, given, wanted, masked)
