@@ -1,6 +1,7 @@
 """Train bigger Keras models and batches in the same memory, exactly and with one line."""
 
 from keras_remat.batches import max_batch_size
+from keras_remat.callbacks import memory_callback
 from keras_remat.convert import recompute_all, restore
 from keras_remat.decorator import recompute_grad
 from keras_remat.engine import is_recomputing, recompute_enabled
@@ -28,6 +29,7 @@ __all__ = [
     "UnsupportedFamilyError",
     "is_recomputing",
     "max_batch_size",
+    "memory_callback",
     "memory_report",
     "plan",
     "recompute_all",

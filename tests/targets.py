@@ -110,6 +110,9 @@ class Target(NamedTuple):
                     "devices": hasattr(tf.config, "set_logical_device_configuration")
                     and self.name != "keras",
                     "saved models": not self.is_symbolic and self.version >= (2, 0) and not self.is_keras3,
+                    "counting allocators": hasattr(
+                        getattr(tf.config, "experimental", None), "reset_memory_stats"
+                    ),
                     "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
                     "forward mode": hasattr(getattr(tf, "autodiff", None), "ForwardAccumulator"),
                     "functions for loops": _control_flow_is_functions(tf),

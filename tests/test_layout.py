@@ -20,6 +20,7 @@ LINES = (
         "__init__",
         "__main__",
         "batches",
+        "callbacks",
         "layers",
         "decorator",
         "convert",

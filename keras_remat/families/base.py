@@ -146,6 +146,15 @@ class Family:
         """Describe what a call is given: calls of like layers that differ in it differ in their costs."""
         raise NotImplementedError
 
+    @property
+    def callback_class(self):
+        """The base class of this Keras's callbacks."""
+        return self.module("callbacks").Callback
+
+    def memory(self):
+        """Return the module that measures the memory of the backend."""
+        return backends.load(self.backend_name + "_memory")
+
     def slots(self, optimizer):
         """Return how many bytes an optimizer keeps for each byte of the weights that it trains."""
         return optimizers.slots(optimizer, self.variable())
