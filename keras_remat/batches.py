@@ -26,7 +26,8 @@ def max_batch_size(model, memory, *, strategy="auto", input_shapes=None):
     sample, until that is so of the result; where it never is, each batch size that is tried is traced.
 
     Args:
-      model: a Sequential or functional model, as for `plan`.
+      model: a Sequential or functional model whose calls can be traced: of Keras 3, tf.keras since TensorFlow
+        2.4, or tf_keras.
       memory: bytes as an int, or a string like "11GB" or "80GiB".
       strategy: "auto", "sqrt", "every" or a number of segments, as for `plan`; None for the model without
         recomputation.

@@ -19,7 +19,7 @@ from keras_remat import (
 from keras_remat.families import family_of
 
 BATCH = 4
-pytestmark = pytest.mark.needs("plans")
+TRACED = pytest.mark.needs("plans")
 
 CONVERSIONS = {
     "auto": {},
@@ -29,6 +29,7 @@ CONVERSIONS = {
 }
 
 
+@TRACED
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=name, marks=pytest.mark.needs(*case.needs)) for name, case in ZOO.items()]
 )
@@ -41,6 +42,7 @@ def test_of_a_plain_model(case, target, keras):
     assert not report.blocks and "Nothing of this model is recomputed" in str(report)
 
 
+@TRACED
 @pytest.mark.needs("tensorflow")  # whose trace of a converted model is one of blocks
 @pytest.mark.parametrize("options", CONVERSIONS.values(), ids=CONVERSIONS)
 @pytest.mark.parametrize("make", [make_chain, make_skips])
@@ -55,6 +57,7 @@ def test_of_a_converted_model(make, options, target, keras):
     assert memory_report(restore(model), batch_size=BATCH).after_bytes == report.before_bytes
 
 
+@TRACED
 @pytest.mark.parametrize("make", [make_chain, make_skips, make_plain_nest])
 def test_of_a_plan(make, target):
     model = make(Kit(target))
@@ -68,6 +71,7 @@ def test_of_a_plan(make, target):
     ]
 
 
+@TRACED
 def test_blocks_inside_blocks(target):
     model = make_chain(Kit(target), 24, rate=0)
     one_level = plan(model, batch_size=BATCH)
@@ -76,6 +80,7 @@ def test_blocks_inside_blocks(target):
     assert report.peak_bytes == smaller.peak_bytes < one_level.peak_bytes
 
 
+@TRACED
 def test_wrappers(target, keras, L):
     """Of a wrapper, what it takes is kept; of a list of layers, what its segments take."""
 
@@ -100,6 +105,7 @@ def test_wrappers(target, keras, L):
     assert not report.warnings
 
 
+@TRACED
 def test_blocks_that_save_nothing(target, keras, L):
     model = keras.Sequential([keras.Input((8,)), *[L.Dense(8, name=f"dense_{i}") for i in range(4)]])
     recompute_all(model, strategy="every")
@@ -109,6 +115,7 @@ def test_blocks_that_save_nothing(target, keras, L):
     assert all(warning in str(report) for warning in report.warnings)
 
 
+@TRACED
 def test_a_copy_runs_plainly(target):
     model = recompute_all(make_chain(Kit(target), 12))
     family = family_of(model)
@@ -118,6 +125,7 @@ def test_a_copy_runs_plainly(target):
     assert family.segments(restore(model)) is None
 
 
+@TRACED
 def test_the_table(target, keras, L):
     short = str(memory_report(make_chain(Kit(target), 8), batch_size=BATCH)).splitlines()
     assert sum("dense_" in line for line in short) == 8
@@ -132,6 +140,18 @@ def test_the_table(target, keras, L):
     ]
 
 
+@pytest.mark.parametrize("make", [make_chain, make_skips])
+def test_estimates(make, target, monkeypatch):
+    """Where nothing can be traced, a report says so, and sees the blocks all the same."""
+    model = make(Kit(target))
+    monkeypatch.setattr(type(family_of(model)), "input_specs", lambda *args: None)
+    plain = memory_report(model, batch_size=BATCH)
+    converted = memory_report(recompute_all(model, strategy=2), batch_size=BATCH)
+    assert len(converted.blocks) == 2 and not plain.blocks
+    assert converted.after_bytes < plain.after_bytes == converted.before_bytes
+    assert all("estimates by the sizes of outputs" in report.notes[0] for report in (plain, converted))
+
+
 WRONG = {
     "a layer": lambda keras: memory_report(keras.layers.Dense(2)),
     "batch size": lambda keras: memory_report(make(keras), batch_size=0),
@@ -143,6 +163,7 @@ def make(keras):
     return keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, name="dense")])
 
 
+@TRACED
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_wrong_arguments(wrong, keras):
     with pytest.raises(RematError, match="Received: "):
