@@ -1,6 +1,5 @@
 """What a family answers about conversion if its Keras builds a graph when a model is made."""
 
-from keras_remat.errors import RematError
 from keras_remat.families import graph_models, graph_parts
 
 
@@ -14,11 +13,6 @@ class GraphConversion:
         return graph_models.output_keys(model)
 
     def convert(self, model, segments, runtime):
-        if any(segment.inside for segment in segments):
-            raise RematError(
-                "This Keras rebuilds the graph of a model, where blocks have no blocks inside. Received: a "
-                f"plan with such blocks for {model.name!r}. Make a plan with a larger budget."
-            )
         graph_parts.convert(model, segments)
 
     def restore(self, layer):

@@ -82,9 +82,11 @@ def _rebuild(family, model):
     owner.update((op.name, len(parts)) for op in tail)
     read = {subgraph.key(t) for t in model.outputs}
     for i, part in enumerate(parts):
-        work.copy(part.ops, repeatable=part.is_block)
-        if part.is_block:
-            _recompute(work, _crossing(part.ops, i, owner, read | set(_keys(losses[i]))), part.ops)
+        work.copy(part.ops, repeatable=part.is_repeated)
+        for first in part.blocks:
+            block = [op for p in parts[first : i + 1] for op in p.ops]
+            made = {key for held in losses[first : i + 1] for key in _keys(held)}
+            _recompute(work, _crossing(block, i, owner, read | made), block)
     work.copy(tail, repeatable=False)
     _replace(family, model, work)
 
@@ -94,20 +96,21 @@ def _around(found, op):
     return [op] + [t.op for o in found for t in o.inputs]
 
 
-def _crossing(part, number, owner, read):
-    """List the tensors of a part that are read after it and that a gradient may go through."""
+def _crossing(block, last, owner, read):
+    """List the tensors of a block that are read after its `last` part, and that have a gradient."""
     return [
         t
-        for op in part
+        for op in block
         for t in op.outputs
         if t.dtype.base_dtype.is_floating
-        and (subgraph.key(t) in read or any(owner.get(c.name, -1) > number for c in t.consumers()))
+        and (subgraph.key(t) in read or any(owner.get(c.name, -1) > last for c in t.consumers()))
     ]
 
 
-def _recompute(work, outputs, part):
+def _recompute(work, outputs, block):
     if outputs:
-        names = {work.operation(op).name for op in part}
+        names = {work.operation(op).name for op in block}
+        names |= {work.tensor(t).op.name for op in block for t in op.outputs}  # of blocks inside
         with work.graph.as_default():
             results = replay_graph.recompute([work.tensor(t) for t in outputs], [], names)
         work.replace(outputs, results)

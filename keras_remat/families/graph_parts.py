@@ -17,10 +17,16 @@ _SEGMENTS = "_keras_remat_segments"  # on a model: its segments
 
 
 class Part(NamedTuple):
-    """Ops that compute consecutive calls; if `is_block`, they become one recomputed block."""
+    """Ops that compute consecutive calls.
+
+    Attributes:
+      is_repeated: True if they are in a block.
+      blocks: for each block that ends with them, the position of the part that it begins with, inner first.
+    """
 
     ops: List[Any]
-    is_block: bool
+    is_repeated: bool
+    blocks: List[int]
 
 
 def convert(model, segments):
@@ -59,9 +65,9 @@ def parts(family, work, model):
 def _add_parts(family, work, model, tensors, found):
     """Add the parts of one call of `model`: `tensors` maps keys to its tensors, None for the model's own."""
     for segment in _segments(family, model):
-        outputs = [t for call in segment.calls for t in _tensors_of(call, tensors)]
         layer = segment.calls[0].layer
         if not segment.is_block and family.is_model(layer) and is_to_be_cut(family, layer):
+            outputs = _tensors_of(segment.calls[0], tensors)
             inside = family.tensors_inside(layer, work.peek([t.op for t in outputs]), outputs)
             if inside is None:
                 raise RematError(
@@ -70,8 +76,20 @@ def _add_parts(family, work, model, tensors, found):
                     f"out with exclude={layer.name!r}, or wrap it with Recompute when you build the model."
                 )
             _add_parts(family, work, layer, inside, found)
-        masks = [m for call in segment.calls for m in _masks_of(call)] if tensors is None else []
-        found.append(Part(work.reach([t.op for t in outputs + masks]), segment.is_block))
+        _add_segment(work, segment, tensors, segment.is_block, found)
+
+
+def _add_segment(work, segment, tensors, is_repeated, found):
+    """Add the parts of a segment, those of the segments inside it by themselves."""
+    first = len(found)
+    for inner in segment.inside:
+        _add_segment(work, inner, tensors, is_repeated, found)
+    if not segment.inside:
+        wanted = [t for call in segment.calls for t in _tensors_of(call, tensors)]
+        wanted += [m for call in segment.calls for m in _masks_of(call)] if tensors is None else []
+        found.append(Part(work.reach([t.op for t in wanted]), is_repeated, []))
+    if segment.is_block:
+        found[-1].blocks.append(first)
 
 
 def _segments(family, model):
