@@ -29,10 +29,12 @@ class Limit(NamedTuple):
 KERAS3 = ("keras3-tensorflow", "keras3-jax", "keras3-torch")
 
 LIMITS = (
-    Limit(
-        "test_convert.py::test_model?*-operators?",
-        ("keras",),
-        "Keras 2.3.1 makes no layers of TensorFlow's operators",
+    *(
+        Limit(tests, ("keras",), "Keras 2.3.1 makes no layers of TensorFlow's operators")
+        for tests in (
+            "test_convert.py::test_model?*-operators?",
+            "test_plans.py::test_calls_add_up_to_the_model?operators?",
+        )
     ),
     Limit(
         "test_layers_plain.py::test_layer?function-SpectralNormalization?",

@@ -87,7 +87,6 @@ class Target(NamedTuple):
             "keras files": self.is_keras3 or self.version >= (2, 13),
             "symbolic inputs": not self.is_symbolic and (self.is_keras3 or self.version >= (2, 4)),
             "compiled HDF5 files": not self.is_keras3,  # which makes optimizers of no variables
-            "plans": self.is_keras3 or not self.is_symbolic and self.version >= (2, 4),
             "told runs": self.framework_name != "jax",  # a block's second run is Python that is told so
             "casts": self.is_keras3 or self.version >= (2, 2),
             "keras 3": self.is_keras3,

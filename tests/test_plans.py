@@ -1,6 +1,7 @@
 """Plans: what calls keep adds up to what models keep, and what a plan says is what runs."""
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -15,8 +16,7 @@ from keras_remat.plans import Sizes
 
 BATCH = 4
 X = (floats(4, 6),)
-pytestmark = pytest.mark.needs("plans")
-TRACED = pytest.mark.modes("function")
+TRACED = pytest.mark.modes("function", "graph")
 
 
 def costs_of(model):
@@ -55,7 +55,7 @@ def test_calls_of_models_of_others(name, keras):
 def test_what_a_layer_keeps(keras, L):
     """A relu's gradient reads its output, that of a product its factors."""
     model = keras.Sequential(
-        [keras.Input((6,)), L.Dense(5), L.Activation("relu"), L.Dense(3), L.Reshape((3, 1))]
+        [L.Dense(5, input_shape=(6,)), L.Activation("relu"), L.Dense(3), L.Reshape((3, 1))]
     )
     first, relu, last, view = costs_of(model).costs
     sizes = costs_of(model).sizes
@@ -124,9 +124,11 @@ def test_blocks_inside_blocks(target, mode):
     for one, other in zip(plain.result.steps, converted.result.steps):
         np.testing.assert_allclose(one.loss, other.loss, rtol=tolerance)
     assert nested[0].extra_work > 1.0
+    if target.traces(mode):
+        assert converted.again > converted.first
 
 
-@pytest.mark.modes("loop")
+@pytest.mark.modes("loop", "graph")
 def test_numbers_with_a_plan(target, mode):
     def convert(model):
         recompute_all(model, strategy=plan(model, strategy=3, batch_size=BATCH))
@@ -138,13 +140,14 @@ def test_models_inside_keep_what_they_keep_outside(keras, L):
     """Also where one begins with a layer without weights, whose gradient goes on to one before it."""
 
     def layers():
-        return [L.Activation("tanh"), L.Activation("sigmoid"), L.Dense(5), L.Dense(4), L.Activation("tanh")]
+        first = L.Activation("tanh", input_shape=(5,))
+        return [first, L.Activation("sigmoid"), L.Dense(5), L.Dense(4), L.Activation("tanh")]
 
     def model(nest):
         inputs = keras.Input((6,))
         x, inner = L.Dense(5)(inputs), layers()
         if nest:
-            x = keras.Sequential([keras.Input((5,)), *inner])(x)
+            x = keras.Sequential(inner)(x)
         else:
             for layer in inner:
                 x = layer(x)
@@ -153,6 +156,43 @@ def test_models_inside_keep_what_they_keep_outside(keras, L):
     plain, nested = (plan(model(nest), strategy="every", batch_size=BATCH) for nest in (False, True))
     assert nested.baseline_bytes == plain.baseline_bytes
     assert nested.peak_bytes == plain.peak_bytes
+
+
+def test_nothing_stays_behind(target):
+    """Neither in layers nor in the graph where a Keras makes its models, nor in what draws numbers."""
+    models = [ZOO[name].make(Kit(target)) for name in ("chain", "masked", "nested", "penalties")]
+    before = state_of(target, models)
+    for model in models:
+        plan(model, batch_size=BATCH)
+    after = state_of(target, models)
+    assert [key for key in before if before[key] != after.get(key)] == []
+    assert after.keys() == before.keys()
+
+
+IDLE = ("_called", "_output_shape_cache")  # that a layer ran once, and shapes by shapes: true afterwards too
+
+
+def state_of(target, models):
+    found = {"random": str(random.getstate()), "numpy": str(np.random.get_state())}
+    if target.is_symbolic:
+        found["graph"] = target.symbolic(target.tf.compat.v1.get_default_graph)().version
+    for model in models:
+        for layer in family_of(model).sublayers(model):
+            held = {name: x for name, x in vars(layer).items() if x is not None and name not in IDLE}
+            found.update({(model.name, layer.name, name): ids(x) for name, x in held.items()})
+    return found
+
+
+def ids(value):
+    if isinstance(value, dict):
+        return {key: ids(x) for key, x in value.items()}
+    return [ids(x) for x in value] if isinstance(value, (list, tuple)) else id(value)
+
+
+def test_dropout_is_traced_as_in_training(target, L, keras):
+    model = keras.Sequential([L.Dense(5, input_shape=(6,)), L.Dropout(0.5), L.Dense(3)])
+    _, dropout, _ = costs_of(model).costs
+    assert dropout.inner > 0
 
 
 def test_a_call_that_cannot_be_traced(target):
@@ -195,7 +235,7 @@ def test_costs_grow_with_the_batch(target):
 
 
 def test_open_dimensions(keras, L):
-    model = keras.Sequential([keras.Input((None, 4)), L.Dense(4, "tanh"), L.Dense(4, "tanh")])
+    model = keras.Sequential([L.Conv1D(4, 1, activation="tanh", input_shape=(None, 4)), L.Conv1D(4, 1)])
     assert "128" in plan(model).notes[0]
     given = plan(model, input_shapes=(2, 64, 4))
     assert not given.notes
@@ -206,7 +246,7 @@ def test_open_dimensions(keras, L):
 
 def test_a_plan_of_another_model(target, keras, L):
     text = plan(make_chain(Kit(target), 8)).to_json()
-    model = keras.Sequential([keras.Input((6,)), L.Dense(3), L.Dropout(0.5)])
+    model = keras.Sequential([L.Dense(3, input_shape=(6,)), L.Dropout(0.5)])
     with pytest.raises(RematError, match="whose call 1 is a Dropout where .* has a Dense"):
         recompute_all(model, strategy=Plan.from_json(text))
     overlapping = json.loads(text)
@@ -241,7 +281,7 @@ WRONG = {
 
 
 def make(keras):
-    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, name="dense")])
+    return keras.Sequential([keras.layers.Dense(3, name="dense", input_shape=(6,))])
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)

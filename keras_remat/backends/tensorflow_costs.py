@@ -9,6 +9,7 @@ from tensorflow.python.framework import func_graph
 
 from keras_remat.backends.costs import Traced, prod
 from keras_remat.backends.tensorflow_transients import most_held
+from keras_remat.replay import subgraph
 
 _VIEWS = {"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Bitcast"}
 _RESIDENT = {"Const", "ReadVariableOp", "VarHandleOp", "Variable", "VariableV2", "PlaceholderWithDefault"}
@@ -180,7 +181,7 @@ def _steps(loop):
     if limit > 0:
         return limit
     lists = [t.op for t in loop.inputs if t.dtype == tf.variant]
-    lengths = [op.inputs[0].shape[0] or 0 for op in lists if op.type == "TensorListFromTensor"]
+    lengths = [op.inputs[0].shape.as_list()[0] or 0 for op in lists if op.type == "TensorListFromTensor"]
     lengths += [_value(op.inputs[1]) for op in lists if op.type == "TensorListReserve"]
     return max(lengths + [1])
 
@@ -190,13 +191,15 @@ def _value(tensor):
     found, pending = set(), [tensor.op]
     while pending:
         op = pending.pop()
-        if op.type in ("Placeholder", "VarHandleOp") or op._is_stateful:
+        if op.type in ("Placeholder", "VarHandleOp") or op.op_def.is_stateful:
             return 0
         if op.name not in found:
             found.add(op.name)
             pending.extend(t.op for t in op.inputs)
-    with tf.compat.v1.Session(graph=tensor.graph) as session:
-        return int(session.run(tensor))
+    with tf.Graph().as_default():  # up to TensorFlow 2.1 a graph in which a loop has a gradient cannot run
+        (copy,) = subgraph.copy_tensors([tensor], {}, None)
+        with tf.compat.v1.Session() as session:
+            return int(session.run(copy))
 
 
 _PRODUCTS = {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"}

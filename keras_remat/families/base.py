@@ -133,10 +133,9 @@ class Family:
     def input_specs(self, model, size):
         """Return {key: (shape, dtype)} of what `model` takes; `size(position, shape)` gives their shapes.
 
-        None where the costs of calls cannot be traced: the graph of a model is not known, or lies in the one
-        graph that Keras makes of all models.
+        None where the inputs of the model, and so the costs of its calls, are not known yet.
         """
-        return None
+        raise NotImplementedError
 
     def trace(self, call, specs, wanted, masked):
         """Trace the costs of a call; see `costs.trace`."""

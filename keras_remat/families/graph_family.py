@@ -12,6 +12,9 @@ class GraphConversion:
     def output_keys(self, model):
         return graph_models.output_keys(model)
 
+    def input_specs(self, model, size):
+        return graph_models.input_specs(model, size)
+
     def convert(self, model, segments, runtime):
         graph_parts.convert(model, segments)
 

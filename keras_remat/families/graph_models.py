@@ -38,6 +38,14 @@ def _keys(tensors):
     return tuple(subgraph.key(t) for t in tf.nest.flatten(tensors))
 
 
+def input_specs(model, size):
+    """Return {key: (shape, dtype)} of the tensors that a model takes, None if it has no graph of layers."""
+    if not getattr(model, "_is_graph_network", False):
+        return None
+    specs = [(size(i, tuple(t.shape.as_list())), t.dtype) for i, t in enumerate(model.inputs)]
+    return dict(zip(_keys(model.inputs), specs))
+
+
 def output_keys(model):
     """List the keys of a model's outputs."""
     return list(_keys(model.outputs))

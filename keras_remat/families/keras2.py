@@ -2,7 +2,7 @@
 
 import contextlib
 
-from keras_remat.families import base, graph_parts, keras2_layers
+from keras_remat.families import base, graph_parts, keras2_costs, keras2_layers
 from keras_remat.families.graph_family import GraphConversion
 from keras_remat.replay.wrapping import outside, wrap
 
@@ -15,6 +15,7 @@ class Keras2(GraphConversion, base.Family):
     def __init__(self, root):
         super().__init__(root)
         wrap(self.layer_class, "add_weight", outside)
+        keras2_costs.allow_fixed_phase()
 
     @property
     def layer_class(self):
@@ -60,6 +61,20 @@ class Keras2(GraphConversion, base.Family):
 
     def is_model(self, layer):
         return isinstance(layer, self.module("engine.training").Model)
+
+    def mask_of(self, tensor):
+        """Return the mask that a trace keeps for a tensor, or None."""
+        return getattr(tensor, "_keras_mask", None)
+
+    def set_mask(self, tensor, mask):
+        """Let `mask` be the mask of `tensor`: Keras 2.3.1 itself keeps masks in nodes."""
+        tensor._keras_mask = mask
+
+    def trace(self, call, specs, wanted, masked):
+        return keras2_costs.trace(self, call, specs, wanted, masked)
+
+    def arguments_of(self, call):
+        return str(call.node.arguments)
 
     def tensors_inside(self, model, ops, outputs):
         return graph_parts.marked_tensors(self, model, ops, outputs)

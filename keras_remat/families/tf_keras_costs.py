@@ -7,16 +7,19 @@ import tensorflow as tf
 from keras_remat.families import costs, segments, tf_keras_models
 
 _LISTS = ("_losses", "_eager_losses", "_updates", "_callable_losses")
+# Of cells up to TensorFlow 2.0 the masks, of layers up to 2.6 what their first call was given, for files.
+_ATTRIBUTES = (
+    "_dropout_mask",
+    "_recurrent_dropout_mask",
+    "_saved_model_inputs_spec",
+    "_saved_model_arg_spec",
+)
 
 
 def input_specs(family, model, size):
-    """Return {key: (shape, dtype)} of the tensors that a model takes, None if they are not known yet.
-
-    Nor before TensorFlow 2.4, whose loops and nodes are others.
-    """
+    """Return {key: (shape, dtype)} of the tensors that a model takes, None if they are not known yet."""
     inputs = getattr(model, "inputs", None)
-    nodes = family.find_module("engine.node")
-    if not inputs or not hasattr(getattr(nodes, "Node", None), "map_arguments"):
+    if not inputs:
         return None
     is_chain = isinstance(model, family.sequential_model_class)
     keys = ["0"] if is_chain else [str(id(t)) for t in inputs]
@@ -40,24 +43,24 @@ def trace(family, call, specs, wanted, masked):
 
 @contextlib.contextmanager
 def _unchanged(family, layers):
-    """Let lists of layers be what they were, and seeds of random layers, which calls move since 2.9."""
+    """Let layers be what they were, and seeds of random layers, which calls move since 2.9."""
     lists = [getattr(layer, name, None) for layer in layers for name in _LISTS]
-    before = [(held, list(held)) for held in lists if isinstance(held, list)]
+    before = [(values, list(values)) for values in lists if isinstance(values, list)]
     kind = getattr(family.module("backend"), "RandomGenerator", ())
     generators = [value for layer in layers for value in vars(layer).values() if isinstance(value, kind)]
-    seeds = [(generator, dict(vars(generator))) for generator in generators]
+    held = [(generator, dict(vars(generator))) for generator in generators]
+    held += [(x, {name: vars(x)[name] for name in _ATTRIBUTES if name in vars(x)}) for x in layers]
     try:
         yield
     finally:
-        for held, items in before:
-            held[:] = items
-        for generator, attributes in seeds:
-            vars(generator).update(attributes)
+        for values, items in before:
+            values[:] = items
+        for holder, attributes in held:
+            vars(holder).update(attributes)
 
 
 def arguments_of(call):
     """Describe what a call is given, each tensor by its position among the call's inputs."""
     if call.node is call.layer:  # of a Sequential
         return ""
-    given = {key: tf_keras_models.Always([f"tensor {i}"]) for i, key in enumerate(call.inputs)}
-    return str(call.node.map_arguments(given))
+    return str(tf_keras_models.arguments(call.node, [f"tensor {i}" for i in range(len(call.inputs))]))

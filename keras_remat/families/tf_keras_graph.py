@@ -13,8 +13,9 @@ class TFKerasGraph(GraphConversion, TFKeras):
         with self.module("backend").get_graph().as_default():
             return function(*args)
 
-    def input_specs(self, model, size):
-        return None  # layers are called in the one graph of all models
+    def trace(self, call, specs, wanted, masked):
+        with self.module("backend").learning_phase_scope(1):
+            return super().trace(call, specs, wanted, masked)
 
     def symbolic_phase(self):
         return self.module("backend").learning_phase()

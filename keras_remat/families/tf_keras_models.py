@@ -123,7 +123,7 @@ def _graph_inputs(model, inputs, mask):
     return tensors
 
 
-class Always(list):
+class _Always(list):
     """Stands for a list of copies of one tensor: Keras pops one for each use."""
 
     def pop(self):
@@ -139,25 +139,25 @@ def run_call(call, tensors, training, explicit=False):
     if node is call.layer:  # of a Sequential
         segments.run_chain_call(call, tensors, training)
         return
-    if hasattr(node, "map_arguments"):  # TensorFlow 2.4+
-        args, kwargs = node.map_arguments({key: Always([tensors[key]]) for key in call.inputs})
-    else:
-        args, kwargs = _map_arguments(node, tensors, training)
-    if explicit and wrapping.accepts(call.layer, "training") and kwargs.get("training") is None:
+    args, kwargs = arguments(node, [tensors[key] for key in call.inputs])
+    is_told = explicit or not hasattr(node, "map_arguments")
+    if is_told and wrapping.accepts(call.layer, "training") and kwargs.get("training") is None:
         kwargs["training"] = training
     outputs = call.layer(*args, **kwargs)
     tensors.update(zip(call.outputs, tf.nest.flatten(outputs)))
 
 
-def _map_arguments(node, tensors, training):
+def arguments(node, tensors):
+    """Return the arguments that a node's layer is called with, if it is given `tensors`."""
+    given = dict(zip(_input_keys(node), tensors))
+    if hasattr(node, "map_arguments"):  # TensorFlow 2.4+
+        return node.map_arguments({key: _Always([tensor]) for key, tensor in given.items()})
+
     def mapped(t):
-        return tensors[str(id(t))] if hasattr(t, "_keras_history") else t
+        return given.get(str(id(t)), t)
 
     inputs = tf.nest.map_structure(mapped, node.input_tensors)
-    kwargs = tf.nest.map_structure(mapped, dict(node.arguments or {}))
-    if wrapping.accepts(node.outbound_layer, "training"):
-        kwargs.setdefault("training", training)
-    return (inputs,), kwargs
+    return (inputs,), tf.nest.map_structure(mapped, dict(node.arguments or {}))
 
 
 def forget_functions(model):
