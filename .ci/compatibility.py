@@ -30,7 +30,7 @@ KERAS_NAMES = {
 }
 SHORT = {"keras": "Keras", "tensorflow": "TF"}
 # These modules test the project, not what a Keras can do.
-NOT_FEATURES = {"docs", "layout", "mutation", "planning", "plans"}
+NOT_FEATURES = {"costs", "docs", "layout", "mutation", "planning", "plans"}
 
 
 def read_cases(path):

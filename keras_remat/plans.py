@@ -24,8 +24,8 @@ def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_s
     https://arxiv.org/abs/1911.13214 (segments inside segments, where a budget needs them).
 
     Args:
-      model: a Sequential or functional model. Where its calls cannot be traced, their costs are estimates by
-        the sizes of their outputs, which the plan notes.
+      model: a Sequential or functional model of any supported Keras. Where its calls cannot be traced, their
+        costs are estimates by the sizes of their outputs, which the plan notes.
       strategy: "auto" (of the plans with the least predicted peak, the one that repeats the least work),
         "sqrt", "every" or a number of segments.
       memory_budget: bytes as an int, or a string like "8GB" or "512MiB": the plan that repeats the least work

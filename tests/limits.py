@@ -33,8 +33,14 @@ LIMITS = (
         Limit(tests, ("keras",), "Keras 2.3.1 makes no layers of TensorFlow's operators")
         for tests in (
             "test_convert.py::test_model?*-operators?",
-            "test_plans.py::test_calls_add_up_to_the_model?operators?",
+            "test_costs.py::test_calls_add_up_to_the_model?operators?",
         )
+    ),
+    Limit(
+        "test_costs.py::test_loops_add_up_to_the_model?directions?",
+        ("keras",),
+        "TensorFlow 1.14 has no gradient of a loop as a function that updates variables with colocated ops",
+        ((1, 14), (1, 14)),
     ),
     Limit(
         "test_layers_plain.py::test_layer?function-SpectralNormalization?",

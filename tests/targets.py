@@ -87,6 +87,7 @@ class Target(NamedTuple):
             "keras files": self.is_keras3 or self.version >= (2, 13),
             "symbolic inputs": not self.is_symbolic and (self.is_keras3 or self.version >= (2, 4)),
             "compiled HDF5 files": not self.is_keras3,  # which makes optimizers of no variables
+            "calls of unbuilt models": not self.is_symbolic,
             "told runs": self.framework_name != "jax",  # a block's second run is Python that is told so
             "casts": self.is_keras3 or self.version >= (2, 2),
             "keras 3": self.is_keras3,
@@ -112,6 +113,7 @@ class Target(NamedTuple):
                     "counting allocators": hasattr(
                         getattr(tf.config, "experimental", None), "reset_memory_stats"
                     ),
+                    "version 1 variables": self.is_symbolic and not tf.executing_eagerly(),
                     "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
                     "forward mode": hasattr(getattr(tf, "autodiff", None), "ForwardAccumulator"),
                     "functions for loops": _control_flow_is_functions(tf),

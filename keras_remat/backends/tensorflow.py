@@ -19,6 +19,11 @@ VARIABLES_ARE_INPUTS = True
 #: True if tensors in objects which `flatten` does not look into are outputs of a block all the same.
 FOLLOWS_OBJECTS = False
 
+try:  # its own module in later versions of TensorFlow 2
+    from tensorflow.python.ops.ref_variable import RefVariable
+except ImportError:
+    from tensorflow.python.ops.variables import RefVariable
+
 
 def may_differentiate(is_inference):
     """True if a gradient may be asked of what is computed now.
@@ -91,6 +96,11 @@ def marked(tensor, found):
     for name, value in found.items():
         setattr(tensor, name, value)
     return tensor
+
+
+def trained_references(variables):
+    """List the values of those variables that are trained and that no tape knows: of version 1 graphs."""
+    return [v.value() for v in variables if isinstance(v, RefVariable) and v.trainable]
 
 
 def assigned(value, variable):

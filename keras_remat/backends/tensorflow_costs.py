@@ -20,23 +20,27 @@ _FREE = _VIEWS | _RESIDENT | _SHAPES | {"Placeholder", "NoOp", "IdentityN"}
 def trace(run, specs, wanted, values, trained):
     """Trace `run(values, *tensors)` and its gradient; see `costs.Traced`.
 
-    There are no `values`: a tape finds the variables that are trained.
+    A tape finds the variables that are trained, but for those whose `values` are given: they lie in the graph
+    outside, which is all that there is of a variable in a version 1 graph.
     """
     graph = func_graph.FuncGraph("cost")
     with graph.as_default():
         inputs = [tf.compat.v1.placeholder(dtype, shape) for shape, dtype in specs]
         with tf.GradientTape() as tape:
             differentiated = [t for t, is_wanted in zip(inputs, wanted) if is_wanted and _is_float(t)]
-            tape.watch(differentiated)
+            references = [graph.capture(value) for value in values]
+            tape.watch(differentiated + references)
             outputs = [tf.convert_to_tensor(t) for t in run(values, *inputs)]
         forward = list(graph.get_operations())
-        sources = differentiated + list(tape.watched_variables())
+        # Before the gradient, for which TensorFlow rewrites loops: up to 2.0 their bodies know less then.
+        work = {op.name: _work(op) for op in forward}
+        sources = differentiated + references + list(tape.watched_variables())
         targets = [t for t in outputs if _is_float(t)]
         incoming = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in targets]
         grads = tape.gradient(targets, sources, output_gradients=incoming) if sources and targets else []
     made = list(_flat(grads))
     backward = _ops_of(made, forward)
-    found = _Trace(inputs, outputs, forward, _read_by(made, backward, forward))
+    found = _Trace(inputs, outputs, work, _read_by(made, backward, forward))
     transient = found.transient(backward, incoming, differentiated, list(_flat(grads[: len(differentiated)])))
     return found.summed(bool(made), transient)
 
@@ -78,10 +82,10 @@ def _key(tensor):
 
 
 class _Trace:
-    """The ops of a call, and which of its tensors its gradient reads."""
+    """The ops of a call with their work, and which of its tensors its gradient reads."""
 
-    def __init__(self, inputs, outputs, forward, read):
-        self.inputs, self.outputs, self.forward = inputs, outputs, forward
+    def __init__(self, inputs, outputs, work, read):
+        self.inputs, self.outputs, self.work = inputs, outputs, work
         self.given = {_key(t): i for i, t in enumerate(inputs)}
         self.read = {_key(root): root for root in map(self._root, read) if not self._is_resident(root)}
 
@@ -104,8 +108,7 @@ class _Trace:
 
     def summed(self, is_differentiable, transient):
         made = [self._root(t) for t in self.outputs]
-        work = {op.name: _work(op) for op in self.forward}
-        again = sum(work.get(name, 0) for name in self._ancestors(self.read.values()))
+        again = sum(self.work.get(name, 0) for name in self._ancestors(self.read.values()))
         return Traced(
             outputs=[(tuple(t.shape.as_list()), t.dtype) for t in self.outputs],
             views=[self.given.get(_key(t)) for t in made],
@@ -113,8 +116,8 @@ class _Trace:
             inner=sum(map(size_of, self._inner())),
             needs_inputs=[_key(t) in self.read for t in self.inputs],
             needs_outputs=[_key(t) in self.read for t in made],
-            work=sum(work.values()),
-            tail=sum(work.values()) - again,
+            work=sum(self.work.values()),
+            tail=sum(self.work.values()) - again,
             is_differentiable=is_differentiable,
             transient=transient,
         )

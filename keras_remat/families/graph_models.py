@@ -18,12 +18,20 @@ _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 
 def calls(family, model):
-    """List the calls of a model with a graph, None for others."""
+    """List the calls of a model with a graph, None for others.
+
+    A model of Keras 2.3.1 that is called twice on the same tensors runs once: the second call makes nothing.
+    """
     if not getattr(model, "_is_graph_network", False):
         return None
     depths = sorted(model._nodes_by_depth, reverse=True)
     nodes = [node for depth in depths for node in model._nodes_by_depth[depth]]
-    return [_call_of(family, node) for node in nodes if tf.nest.flatten(node.inbound_layers)]
+    made = {}
+    for node in nodes:
+        if tf.nest.flatten(node.inbound_layers):
+            call = _call_of(family, node)
+            made.setdefault(call.outputs, call)
+    return list(made.values())
 
 
 def _call_of(family, node):

@@ -22,7 +22,8 @@ def trace(family, call, specs, wanted, masked):
     nodes = [node for layer in layers for node in layer._inbound_nodes]
     # Keras 2.3.1 has its learning phase from TensorFlow's.
     with tf.keras.backend.learning_phase_scope(1), _unchanged(layers + nodes):
-        return costs.trace(family, call, run_call, specs, wanted, masked)
+        values = family.backend.trained_references(family.variables([call.layer]))
+        return costs.trace(family, call, run_call, specs, wanted, masked, values)
 
 
 def _run_call(family, call, tensors):

@@ -38,7 +38,8 @@ def trace(family, call, specs, wanted, masked):
             tf_keras_models.run_call(call, tensors, True, explicit=True)
 
     with family.entered(family.call_state(layers)), _unchanged(family, family.all_sublayers(layers)):
-        return costs.trace(family, call, run_call, specs, wanted, masked)
+        values = family.backend.trained_references(family.variables(layers))
+        return costs.trace(family, call, run_call, specs, wanted, masked, values)
 
 
 @contextlib.contextmanager
