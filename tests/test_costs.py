@@ -90,6 +90,14 @@ def test_loops_add_up_to_the_model(make, keras):
     assert 0 < kept(costs_of(model)) == kept(costs_of(whole(keras, model)))
 
 
+@pytest.mark.needs("tensorflow")
+def test_what_a_loop_keeps(keras, L):
+    """Of each step of an LSTM at least its four gates and two states, and what it reads."""
+    inputs = keras.Input((5, 3))
+    model = keras.Model(inputs, L.Dense(2)(L.LSTM(4)(L.Dense(3)(inputs))))
+    assert costs_of(model).costs[1].inner >= 5 * BATCH * (6 * 4 + 3) * 4
+
+
 @pytest.mark.needs("version 1 variables")
 def test_variables_of_version_1(keras, tf):
     """What comes before a layer that is trained has a gradient, of whatever kind its variables are."""

@@ -128,7 +128,9 @@ def test_budgets(target):
 
 
 def test_open_dimensions(keras, L):
-    model = keras.Sequential([L.Conv1D(4, 1, activation="tanh", input_shape=(None, 4)), L.Conv1D(4, 1)])
+    model = keras.Sequential(
+        [L.Conv1D(4, 1, activation="tanh", input_shape=(None, 4)), L.Conv1D(4, 1, activation="tanh")]
+    )
     assert "128" in plan(model).notes[0]
     given = plan(model, input_shapes=(2, 64, 4))
     assert not given.notes
