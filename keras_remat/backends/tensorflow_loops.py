@@ -82,9 +82,9 @@ def _value(tensor):
             found.add(op.name)
             pending.extend(t.op for t in op.inputs)
     with tf.Graph().as_default():  # up to TensorFlow 2.1 a graph in which a loop has a gradient cannot run
-        (copy,) = subgraph.copy_tensors([tensor], {}, None)
+        copies = subgraph.copy_tensors([tensor], {}, None)
         with tf.compat.v1.Session() as session:
-            return int(session.run(copy))
+            return int(session.run(copies[subgraph.key(tensor)]))
 
 
 def is_passed_on(tensor):
