@@ -4,7 +4,7 @@ import copy
 
 import pytest
 from models import ZOO, Kit, make_chain, make_plain_nest, make_skips
-from test_plans import costs_of, kept, whole
+from test_costs import costs_of, kept, whole
 
 from keras_remat import (
     Recompute,

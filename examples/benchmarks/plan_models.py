@@ -18,6 +18,62 @@ def bert(batch, length, layers=12, width=768, heads=12, words=1000):
     return keras.Model(ids, x), np.random.RandomState(0).randint(0, words, (batch, length)).astype("int32")
 
 
+def gpt(batch, length, layers=6, width=256, heads=4, words=1000):
+    import keras
+
+    L = keras.layers
+    ids = keras.Input((length,), dtype="int32")
+    x = L.Dropout(0.1)(L.Embedding(words, width)(ids))
+    for _ in range(layers):
+        y = L.LayerNormalization()(x)
+        attention = L.MultiHeadAttention(heads, width // heads, dropout=0.1)
+        x = L.Add()([x, attention(y, y, use_causal_mask=True)])
+        y = L.Dense(4 * width, activation="gelu")(L.LayerNormalization()(x))
+        x = L.Add()([x, L.Dropout(0.1)(L.Dense(width)(y))])
+    x = L.Dense(words)(L.LayerNormalization()(x))
+    return keras.Model(ids, x), np.random.RandomState(0).randint(0, words, (batch, length)).astype("int32")
+
+
+def mlp(batch, width=512, layers=16):
+    import keras
+
+    L = keras.layers
+    x = inputs = keras.Input((width,))
+    for _ in range(layers):
+        x = L.Dropout(0.1)(L.Dense(width, activation="relu")(x))
+    return keras.Model(inputs, L.Dense(4)(x)), np.random.RandomState(0).rand(batch, width).astype("float32")
+
+
+def lstm(batch, length, layers=4, width=128, words=1000):
+    import keras
+
+    L = keras.layers
+    ids = keras.Input((length,), dtype="int32")
+    x = L.Embedding(words, width)(ids)
+    for _ in range(layers):
+        x = L.LSTM(width, return_sequences=True)(x)
+    return keras.Model(ids, L.Dense(2)(x)), np.random.RandomState(0).randint(0, words, (batch, length))
+
+
+def two_inputs(batch, size=32, width=256):
+    """An image and numbers, joined late."""
+    import keras
+
+    L = keras.layers
+    image, numbers = keras.Input((size, size, 3)), keras.Input((64,))
+    x, y = image, numbers
+    for filters in (16, 16, 32, 32):
+        x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
+        x = L.BatchNormalization()(x)
+    for _ in range(4):
+        y = L.Dense(width, activation="relu")(y)
+    z = L.Concatenate()([L.GlobalAveragePooling2D()(x), y])
+    for _ in range(4):
+        z = L.Dense(width, activation="relu")(z)
+    given = [_images(batch, size), np.random.RandomState(1).rand(batch, 64).astype("float32")]
+    return keras.Model([image, numbers], L.Dense(3)(z)), given
+
+
 def unet(batch, size):
     import keras
 
@@ -52,14 +108,28 @@ def _images(batch, size):
     return np.random.RandomState(0).rand(batch, size, size, 3).astype("float32")
 
 
-#: For a first look.
-SMALLEST = "BERT of width 128, 16x64"
+#: Of which savings and times are asked.
 MODELS = {
-    SMALLEST: lambda: bert(16, 64, 4, 128, 4),
     "BERT-base 8x128": lambda: bert(8, 128),
     "BERT-base 4x512": lambda: bert(4, 512),
-    "BERT-small 8x128": lambda: bert(8, 128, 6, 384, 6),
     "ResNet50 8x224x224": lambda: application("ResNet50", 8),
-    "U-Net 2x256x256": lambda: unet(2, 256),
+    "U-Net 4x256x256": lambda: unet(4, 256),
     "DenseNet121 8x224x224": lambda: application("DenseNet121", 8),
+}
+#: For a first look.
+SMALLEST = "BERT of width 128, 16x64"
+#: Of which the accuracy of predictions is asked.
+SMALL = {
+    "MLP 1024x512": lambda: mlp(1024),
+    SMALLEST: lambda: bert(16, 64, 4, 128, 4),
+    "BERT of width 384, 8x128": lambda: bert(8, 128, 6, 384, 6),
+    "GPT of width 256, 8x128": lambda: gpt(8, 128),
+    "ResNet50 4x112x112": lambda: application("ResNet50", 4, 112),
+    "DenseNet121 4x112x112": lambda: application("DenseNet121", 4, 112),
+    "U-Net 2x128x128": lambda: unet(2, 128),
+    "VGG16 8x64x64": lambda: application("VGG16", 8, 64),
+    "MobileNetV3Small 8x112x112": lambda: application("MobileNetV3Small", 8, 112),
+    "EfficientNetB0 4x112x112": lambda: application("EfficientNetB0", 4, 112),
+    "two inputs, 32": lambda: two_inputs(32),
+    "LSTM 32x64": lambda: lstm(32, 64),
 }

@@ -1,10 +1,12 @@
-"""Predicted and measured peak of training steps under several plans, and their time.
+"""Training steps under several plans: predicted and measured peak, and their time.
 
-Each number comes from a process of its own under the heap counter; plans take turns. The peak is that of one
-step of a `tf.function` above what was in use before it. Gradients of weights are summed up as they come, so
-that they are not what fills the memory.
+Each model has a process of its own, in which the plans take turns. A step is a `tf.function` that sums up the
+gradients of weights as they come, so that they are not what fills the memory. Measured are the most bytes of
+tensors at a time, from TensorFlow's records of their allocation, which is what a plan predicts, and the peak
+of the heap above what was in use before the step. The heap also has what kernels take for themselves: on a
+CPU without oneDNN, copies of matrices and patches of images, tens of megabytes at a time.
 
-    python examples/benchmarks/plans.py [--quick] [--models NAME...] [--plans PLAN...] [--json FILE]
+    python examples/benchmarks/plans.py [--quick] [--small] [--models NAME...] [--plans PLAN...] [--json FILE]
 """
 
 import argparse
@@ -17,20 +19,21 @@ import heap
 import plan_models
 
 PLANS = ("none", "every", "sqrt", "auto", "0.5", "0.25")  # numbers: budgets, as a part of the plain model's
+QUICK = ("none", "sqrt", "auto", "0.5")
+SMALL = ("none", "sqrt", "auto", "0.5", "0.3")
 
 
 def main():
     options = parse_options()
     if options.child:
-        print(json.dumps(measure(*options.child, options.steps)))
+        for found in measure(options.child, options.plans, options.rounds):
+            print(json.dumps(found), flush=True)
         return
     results = {}
-    for round_number in range(options.rounds):
-        for model in options.models:
-            for plan in options.plans:
-                (line,) = heap.run(__file__, "--child", model, plan, "--steps", options.steps)
-                results.setdefault(model, {}).setdefault(plan, []).append(json.loads(line))
-                print(f"round {round_number + 1}: {model}, {plan}: {results[model][plan][-1]}", flush=True)
+    for model in options.models:
+        rounds = ("--rounds", options.rounds, "--plans", *options.plans)
+        results[model] = [json.loads(line) for line in heap.run(__file__, "--child", model, *rounds)]
+        print(as_table({model: results[model]}), flush=True)
     print("\n" + as_table(results))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
@@ -38,89 +41,113 @@ def main():
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="the smallest model, one round of one step")
-    parser.add_argument("--models", nargs="+", choices=plan_models.MODELS)
+    parser.add_argument("--quick", action="store_true", help="one small model, one round")
+    parser.add_argument("--small", action="store_true", help="small models of many kinds, for their memory")
+    parser.add_argument("--models", nargs="+", choices=[*plan_models.MODELS, *plan_models.SMALL])
     parser.add_argument("--plans", nargs="+", metavar="PLAN", help=f"of {', '.join(PLANS)}")
-    parser.add_argument("--rounds", type=int, help="processes for each number (default 3)")
-    parser.add_argument("--steps", type=int, help="measured steps in each process (default 3)")
+    parser.add_argument("--rounds", type=int, help="measured steps under each plan (default 5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
-    parser.add_argument("--child", nargs=2, metavar=("MODEL", "PLAN"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    quick = [plan_models.SMALLEST]
-    options.models = options.models or (quick if options.quick else list(plan_models.MODELS))
-    options.plans = options.plans or (["none", "sqrt", "auto", "0.5"] if options.quick else list(PLANS))
-    options.rounds = options.rounds or (1 if options.quick else 3)
-    options.steps = options.steps or (1 if options.quick else 3)
+    models = list(plan_models.SMALL if options.small else plan_models.MODELS)
+    options.models = options.models or ([plan_models.SMALLEST] if options.quick else models)
+    options.plans = options.plans or list(QUICK if options.quick else SMALL if options.small else PLANS)
+    options.rounds = options.rounds or (1 if options.quick else 5)
     return options
 
 
-def measure(name, choice, steps):
-    """Return predicted and measured peak in bytes, and the seconds of a step."""
+def measure(name, choices, rounds):
+    """Yield what is found of each plan that there is for a model."""
+    import records
     import tensorflow as tf
 
-    from keras_remat import recompute_all
+    from keras_remat import recompute_all, restore
 
-    model, x = plan_models.MODELS[name]()
-    found = choose(model, choice, len(x))
-    if choice != "none":
-        recompute_all(model, strategy=found)
-    x = tf.constant(x)
+    model, x = {**plan_models.MODELS, **plan_models.SMALL}[name]()
+    x, steps, plans = (
+        tf.nest.map_structure(tf.constant, x),
+        {},
+        choose(model, choices, len(tf.nest.flatten(x)[0])),
+    )
+    for choice, found in plans.items():
+        restore(model)
+        if choice != "none":
+            recompute_all(model, strategy=found)
+        steps[choice] = make_step(tf, model, x)
+        steps[choice]()
+    counted, peaks, seconds = heap.heap_of_this_process(), {}, {}
+    for _ in range(rounds):
+        for choice, step in steps.items():
+            heap.settle()
+            peak, start = counted.watch(), time.perf_counter()
+            [float(t) for t in step()]
+            seconds.setdefault(choice, []).append(time.perf_counter() - start)
+            peaks.setdefault(choice, []).append(peak())
+    for choice, found in plans.items():
+        yield {
+            "plan": choice,
+            "predicted": found.baseline_bytes if choice == "none" else found.peak_bytes,
+            "tensors": records.peaks(steps[choice])[0],
+            "heap": int(statistics.median(peaks[choice])),
+            "seconds": seconds[choice],
+            "work": 0.0 if choice == "none" else found.extra_work,
+        }
 
+
+def make_step(tf, model, x):
     @tf.function
     def step():
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(tf.cast(model(x, training=True), "float32")))
         grads = tape.gradient(loss, model.trainable_variables)
-        return loss, tf.add_n(
-            [tf.reduce_sum(tf.convert_to_tensor(grad)) for grad in grads if grad is not None]
-        )
+        sums = [tf.reduce_sum(tf.convert_to_tensor(grad)) for grad in grads if grad is not None]
+        return loss, tf.add_n(sums)
 
-    counted, peaks, seconds = heap.heap_of_this_process(), [], []
-    for _ in range(steps + 1):
-        heap.settle()
-        peak, start = counted.watch(), time.perf_counter()
-        [float(t) for t in step()]
-        seconds.append(time.perf_counter() - start)
-        peaks.append(peak())
-    predicted = found.baseline_bytes if choice == "none" else found.peak_bytes
-    return {
-        "predicted": predicted,
-        "measured": int(statistics.median(peaks[1:])),
-        "seconds": statistics.median(seconds[1:]),
-        "work": 0.0 if choice == "none" else found.extra_work,
-    }
+    return step
 
 
-def choose(model, choice, batch_size):
-    from keras_remat import plan
+def choose(model, choices, batch_size):
+    """Return {choice: plan}, without budgets that nothing meets."""
+    from keras_remat import BudgetError, plan
 
-    if choice in ("every", "sqrt", "auto"):
-        return plan(model, strategy=choice, batch_size=batch_size)
-    automatic = plan(model, batch_size=batch_size)
-    if choice == "none":
-        return automatic
-    return plan(model, memory_budget=int(float(choice) * automatic.baseline_bytes), batch_size=batch_size)
+    found = {"auto": plan(model, batch_size=batch_size)}
+    plain = found["auto"].baseline_bytes
+    for choice in choices:
+        if choice in ("sqrt", "every"):
+            found[choice] = plan(model, strategy=choice, batch_size=batch_size)
+        elif choice not in ("none", "auto"):
+            try:
+                budget = int(float(choice) * plain)
+                found[choice] = plan(model, memory_budget=budget, batch_size=batch_size)
+            except BudgetError:
+                continue
+    found["none"] = found["auto"]
+    return {choice: found[choice] for choice in choices if choice in found}
 
 
 def as_table(results):
     lines = [
-        "| model | plan | predicted | measured | plain over it | forward work again | step time |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| model | plan | predicted | tensors | plain over it | heap | plain over it | work again | time |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for model, plans in results.items():
-        middle = {plan: _medians(runs) for plan, runs in plans.items()}
-        plain = middle.get("none")
-        for plan, found in middle.items():
-            factor = f"{plain['measured'] / found['measured']:.2f}x" if plain else ""
-            slower = f"x {found['seconds'] / plain['seconds']:.2f}" if plain else f"{found['seconds']:.2f} s"
-            cells = [model, plan, f"{found['predicted'] / 1e6:.0f} MB", f"{found['measured'] / 1e6:.0f} MB"]
-            cells += [factor, f"{100 * found['work']:.0f} %", slower]
-            lines.append(f"| {' | '.join(cells)} |")
+        plain = next((found for found in plans if found["plan"] == "none"), plans[0])
+        lines += [f"| {model} | {' | '.join(_cells(found, plain))} |" for found in plans]
     return "\n".join(lines)
 
 
-def _medians(runs):
-    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+def _cells(found, plain):
+    # Steps that ran one after the other are compared with each other: a machine gets faster and slower.
+    slower = statistics.median(a / b for a, b in zip(found["seconds"], plain["seconds"]))
+    return [
+        found["plan"],
+        *(f"{found['predicted'] / 1e6:.0f} MB", f"{found['tensors'] / 1e6:.0f} MB"),
+        f"{plain['tensors'] / found['tensors']:.2f}x",
+        f"{found['heap'] / 1e6:.0f} MB",
+        f"{plain['heap'] / found['heap']:.2f}x",
+        f"{100 * found['work']:.0f} %",
+        f"x {slower:.2f}",
+    ]
 
 
 if __name__ == "__main__":
