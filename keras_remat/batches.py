@@ -53,6 +53,10 @@ def max_batch_size(model, memory, *, strategy="auto", input_shapes=None):
     family = family_of_graph(model)
     if strategy is not None:
         check_strategy(strategy)
+        if strategy == "measured":
+            raise RematError(
+                'Batch sizes are found before anything runs. Received: strategy="measured". Take "auto".'
+            )
     available = parse_size(memory) - _resident(family, model)
     trace = _tracer(family, model, input_shapes, strategy == "every")
 

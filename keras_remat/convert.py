@@ -4,7 +4,7 @@ A functional model runs its own graph of layers segment by segment through the e
 model chosen layers become blocks. Layers, names, weights, config and files stay the plain model's.
 """
 
-from keras_remat import graph
+from keras_remat import conversion
 from keras_remat.errors import RematError, UnsupportedFamilyError
 from keras_remat.families import family_of
 from keras_remat.families.wrapping import check_policy
@@ -46,7 +46,7 @@ def recompute_all(
         or tf_keras. In a subclassed model the blocks are the layers that `match` chooses; without it,
         the lists of like layers that the model holds (`self.blocks = [...]`).
       strategy: "auto" (the least peak with one recomputation), "sqrt" (about the square root of the number
-        of layers), "every" (each layer by itself), a number of segments, or a `Plan`.
+        of layers), "every" (each layer by itself), a number of segments, "measured", or a `Plan`.
       memory_budget, batch_size, input_shapes: as of `plan`.
       match: which layers become blocks, each by itself: a name or regular expression that matches
         the whole name, a class, a predicate of the layer, or a list of these. Layers inside layers
@@ -88,7 +88,7 @@ def recompute_all(
     restore(model)
     try:
         if not layers:
-            _convert_graph(family, cut or request.cut(family, model, excluded=excluded)[0])
+            conversion.apply(family, cut or request.cut(family, model, excluded=excluded)[0])
         for layer in layers:
             family.convert_layer(layer, RUNTIME)
         family.forget_functions(model)
@@ -133,11 +133,7 @@ def restore(model):
         >>> model = restore(model)
     """
     family = _family_of_model(model)
-    converted = [layer for layer in family.sublayers(model) if family.is_converted(layer)]
-    for layer in converted:
-        family.restore(layer)
-    if converted:
-        family.forget_functions(model)
+    conversion.undo(family, model)
     return model
 
 
@@ -201,12 +197,3 @@ def _planned_cut(family, model, plan, exclude):
             '"auto", "sqrt", "every" and a number instead.'
         )
     return plan.cut(models.part_of(family, model, plan.is_every))
-
-
-def _convert_graph(family, cut):
-    """Convert a model, and those inside of it that have blocks of their own."""
-    for inner in cut.inner.values():
-        if not family.is_converted(inner.part.model):
-            _convert_graph(family, inner)
-    part = cut.part
-    family.convert(part.model, graph.segments(part.calls, part.outputs, cut.blocks), RUNTIME)

@@ -2,13 +2,14 @@
 
 import re
 
+from keras_remat import measured
 from keras_remat.engine import recompute_enabled
 from keras_remat.errors import RematError
 from keras_remat.families import family_of
 from keras_remat.planning import models
 from keras_remat.planning.plan import plan_of
 
-_STRATEGIES = ("auto", "sqrt", "every")
+_STRATEGIES = ("auto", "sqrt", "every", "measured")
 _BATCH, _LENGTH = 32, 128  # what dimensions are taken to be that nobody gave
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -27,7 +28,10 @@ def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_s
       model: a Sequential or functional model of any supported Keras. Where its calls cannot be traced, their
         costs are estimates by the sizes of their outputs, which the plan notes.
       strategy: "auto" (of the plans with the least predicted peak, the one that repeats the least work),
-        "sqrt", "every" or a number of segments.
+        "sqrt", "every", a number of segments, or "measured": of a few plans that are predicted to be good,
+        the one whose step takes the least memory here. A plain model is converted by each in turn and runs a
+        step on made-up inputs; its variables are afterwards what they were. On a GPU every backend tells its
+        memory; on a CPU JAX does, and TensorFlow with TF_CPU_ALLOCATOR_USE_BFC=1 in the environment.
       memory_budget: bytes as an int, or a string like "8GB" or "512MiB": the plan that repeats the least work
         among those that hold no more. It is for tensors that depend on the batch: take weights, their
         gradients and the optimizer's state off what the device has.
@@ -40,7 +44,7 @@ def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_s
 
     Raises:
       BudgetError: if no plan fits `memory_budget`; it has the smallest budget that does.
-      RematError: if an argument is none of the above.
+      RematError: if an argument is none of the above, or nothing can be measured.
 
     Example:
         >>> import keras
@@ -76,11 +80,23 @@ class Request:
                 family, model, self.sizes, self.strategy == "every", **options
             )
         notes = self.sizes.all_notes(reason)
+        if self.strategy == "measured":
+            return measured.best(family, model, part, self._specs(family, model)), notes
         from keras_remat.planning import cutting  # which needs NumPy, as every Keras does
 
         if self.budget is not None:
             return cutting.by_budget(part, self.budget), notes
         return cutting.by_strategy(part, self.strategy), notes
+
+    def _specs(self, family, model):
+        """List the (shape, dtype) of what a model takes."""
+        specs = family.input_specs(model, self.sizes.of)
+        if specs is None:
+            raise RematError(
+                "A model is measured with inputs of known shapes. Received: "
+                f"{model.name!r}, which has none. Build it, or begin it with an Input."
+            )
+        return list(specs.values())
 
 
 def family_of_graph(model):
@@ -148,7 +164,7 @@ def _list_of_shapes(shapes):
 
 
 def is_strategy(strategy):
-    """True for "auto", "sqrt", "every" and a number of segments."""
+    """True for "auto", "sqrt", "every", "measured" and a number of segments."""
     if isinstance(strategy, str):
         return strategy in _STRATEGIES
     return isinstance(strategy, int) and not isinstance(strategy, bool) and strategy > 0
@@ -158,8 +174,8 @@ def check_strategy(strategy, memory_budget=None):
     """Raise unless `strategy` is one, and leaves the choice to a budget if there is one."""
     if not is_strategy(strategy):
         raise RematError(
-            '`strategy` must be "auto", "sqrt", "every" or a positive int, or for recompute_all a Plan. '
-            f"Received: strategy={strategy!r}. Take one of these."
+            '`strategy` must be "auto", "sqrt", "every", "measured" or a positive int, for recompute_all a '
+            f"Plan, too. Received: strategy={strategy!r}. Take one of these."
         )
     if memory_budget is not None and strategy != "auto":
         raise RematError(

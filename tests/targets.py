@@ -85,6 +85,7 @@ class Target(NamedTuple):
             "one wrapper": self.name == "keras" or self.version < (2, 0),
             "copies": self.is_keras3 or not self.is_symbolic and self.version >= (2, 4),
             "keras files": self.is_keras3 or self.version >= (2, 13),
+            "eager variables": not self.is_symbolic,
             "symbolic inputs": not self.is_symbolic and (self.is_keras3 or self.version >= (2, 4)),
             "compiled HDF5 files": not self.is_keras3,  # which makes optimizers of no variables
             "calls of unbuilt models": not self.is_symbolic,

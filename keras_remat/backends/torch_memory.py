@@ -14,6 +14,11 @@ def check():
         )
 
 
+def check_steps():
+    """Raise if steps cannot be measured."""
+    check()
+
+
 def reset():
     """Begin to measure anew."""
     for device in range(torch.cuda.device_count()):
@@ -23,3 +28,22 @@ def reset():
 def peak():
     """Return the most bytes of tensors at once, since `reset`, on the device where that is most."""
     return max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count())))
+
+
+def peak_of_step(model, specs):
+    """Return the most bytes of tensors at once while a model trains a step, above what there was before.
+
+    Args:
+      specs: list of (shape, dtype) of what it takes.
+    """
+    device = next(model.parameters()).device
+    inputs = [torch.full(shape, 0.5).to(getattr(torch, dtype)).to(device) for shape, dtype in specs]
+    held = [parameter.grad for parameter in model.parameters()]
+    before = torch.cuda.memory_allocated(device)
+    reset()
+    outputs = torch.utils._pytree.tree_leaves(model(inputs if len(inputs) > 1 else inputs[0], training=True))
+    sum(t.float().square().mean() for t in outputs).backward()
+    found = peak() - before
+    for parameter, grad in zip(model.parameters(), held):
+        parameter.grad = grad
+    return found

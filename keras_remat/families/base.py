@@ -110,6 +110,14 @@ class Family:
         """List the variables that `layers` own, trainable or not, metrics included."""
         raise NotImplementedError
 
+    def all_variables(self, layers):
+        """List them as objects of Keras, those of generators as well where they are variables."""
+        return self.variables(layers)
+
+    def number_of(self, variable):
+        """Return what a variable of `all_variables` is, as NumPy's array."""
+        return variable.numpy()
+
     def call_state(self, layers):
         """Note what Keras knows about the present call of `layers` (training phase, casts, caches)."""
         raise NotImplementedError

@@ -70,6 +70,9 @@ class Keras3(base.Family):
         found += [v for layer in inner for metric in layer._metrics for v in metric.variables]
         return list({id(v): v for v in found}.values())
 
+    def number_of(self, variable):
+        return self.module("ops").convert_to_numpy(variable.value)
+
     def variables(self, layers):
         return [v._value for v in self.all_variables(layers) if v._value is not None]
 

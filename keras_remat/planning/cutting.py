@@ -93,5 +93,10 @@ def segments(cut):
     return merged(found)
 
 
+def peak(cut):
+    """Return the most bytes that a step holds with the blocks of a cut."""
+    return _peak(models.flat(cut.part), cut)
+
+
 def _peak(calls, cut):
     return simulate(calls, segments(cut)).peak
