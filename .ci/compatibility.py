@@ -29,8 +29,12 @@ KERAS_NAMES = {
     "keras3-torch": "Keras 3 on PyTorch",
 }
 SHORT = {"keras": "Keras", "tensorflow": "TF"}
-# These modules test the project, not what a Keras can do.
-NOT_FEATURES = {"costs", "docs", "layout", "mutation", "planning", "plans"}
+# These modules test the project, or what is planned and measured, not what a Keras can do.
+NOT_FEATURES = {
+    *("docs", "layout", "mutation"),
+    *("batches", "callbacks", "command", "costs", "measured", "pictures", "planning", "plans", "progress"),
+    "report",
+}
 
 
 def read_cases(path):
