@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import plan_models
 import pytest
 from models import ZOO, Kit, make_chain
 
@@ -41,9 +42,27 @@ def test_calls_add_up_to_the_model(case, target, keras):
 
 
 @pytest.mark.needs("keras 3")
-@pytest.mark.parametrize("name", ["ResNet50", "VGG16", "MobileNetV3Small"])
+@pytest.mark.parametrize("name", ["ResNet50", "VGG16", "MobileNetV3Small", "DenseNet121", "EfficientNetB0"])
 def test_calls_of_models_of_others(name, keras):
     model = getattr(keras.applications, name)(weights=None, input_shape=(64, 64, 3))
+    assert 0 < kept(costs_of(model)) == kept(costs_of(whole(keras, model)))
+
+
+#: Those of the benchmark of plans, as small as they get.
+ARCHITECTURES = {
+    "mlp": lambda: plan_models.mlp(2, 8, 4),
+    "bert": lambda: plan_models.bert(2, 8, 2, 16, 2, 50),
+    "gpt": lambda: plan_models.gpt(2, 8, 2, 16, 2, 50),
+    "unet": lambda: plan_models.unet(1, 32),
+    "lstm": lambda: plan_models.lstm(2, 6, 2, 8, 50),
+    "two inputs": lambda: plan_models.two_inputs(2, 8, 16),
+}
+
+
+@pytest.mark.needs("keras 3")
+@pytest.mark.parametrize("make", ARCHITECTURES.values(), ids=ARCHITECTURES)
+def test_calls_of_architectures(make, keras):
+    model, _ = make()
     assert 0 < kept(costs_of(model)) == kept(costs_of(whole(keras, model)))
 
 
