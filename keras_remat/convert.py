@@ -4,6 +4,8 @@ A functional model runs its own graph of layers segment by segment through the e
 model chosen layers become blocks. Layers, names, weights, config and files stay the plain model's.
 """
 
+import warnings
+
 from keras_remat import conversion
 from keras_remat.errors import RematError, UnsupportedFamilyError
 from keras_remat.families import family_of
@@ -57,6 +59,9 @@ def recompute_all(
     Returns:
       `model`.
 
+    Warns:
+      UserWarning: if no plan lowers the predicted peak; then the model stays as it is.
+
     Raises:
       UnsupportedFamilyError: if `model` is no model of a supported Keras.
       BudgetError: if no plan fits `memory_budget`; it has the smallest budget that does.
@@ -88,14 +93,25 @@ def recompute_all(
     restore(model)
     try:
         if not layers:
-            conversion.apply(family, cut or request.cut(family, model, excluded=excluded)[0])
+            cut = cut or request.cut(family, model, excluded=excluded)[0]
+            conversion.apply(family, cut)
         for layer in layers:
             family.convert_layer(layer, RUNTIME)
         family.forget_functions(model)
     except BaseException:
         restore(model)
         raise
+    if request is not None and request.budget is None and not layers and not _has_blocks(cut):
+        warnings.warn(
+            f"Nothing that could be computed again would lower the predicted peak of {model.name!r}, so it "
+            "stays as it is. Make the batch smaller, or choose blocks yourself with match=...",
+            stacklevel=2,
+        )
     return model
+
+
+def _has_blocks(cut):
+    return bool(cut.blocks) or any(map(_has_blocks, cut.inner.values()))
 
 
 def _request(strategy, memory_budget, batch_size, input_shapes, match):

@@ -1,6 +1,7 @@
 """Whole models, converted in place: the three proofs, and which layers become which blocks."""
 
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -59,6 +60,15 @@ def test_what_is_chosen_by_itself(target, mode):
     blocks = [row for row in plans[0].rows if row.is_block]
     assert plans[0].peak_bytes < plans[0].baseline_bytes / 1.5
     assert len(blocks) == trained.blocks > 1
+
+
+def test_nothing_to_gain(keras):
+    model = keras.Sequential([keras.layers.InputLayer((6,)), keras.layers.Dense(2)])
+    with pytest.warns(UserWarning, match="would lower the predicted peak of 'sequential.*match="):
+        recompute_all(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recompute_all(model, memory_budget="1GB")  # fits without
 
 
 @TRACED
