@@ -80,7 +80,8 @@ def test_budget_of_a_model(target, mode):
             budget = int(part * plan(model, batch_size=9).baseline_bytes)
             recompute_all(model, memory_budget=budget, batch_size=9)
 
-        return train(target, mode, lambda kit: make_chain(kit, 16), X, convert).again
+        trained = train(target, mode, lambda kit: make_chain(kit, 16), X, convert)
+        return trained.first + trained.again  # on JAX nobody tells them apart
 
     assert again(0.8) < again(0.6)
 
