@@ -1,5 +1,7 @@
 """Blocks of a model, put into it and taken out again."""
 
+import contextlib
+
 from keras_remat import graph
 from keras_remat.layers import RUNTIME
 
@@ -20,3 +22,20 @@ def undo(family, model):
         family.restore(layer)
     if converted:
         family.forget_functions(model)
+
+
+@contextlib.contextmanager
+def plain(family, model):
+    """Context manager: a model without its blocks, which it has again afterwards."""
+    converted = [(x, family.segments(x)) for x in family.sublayers(model) if family.is_converted(x)]
+    undo(family, model)
+    try:
+        yield
+    finally:
+        for layer, segments in reversed(converted):  # inner ones first, as they were converted
+            if segments is None:
+                family.convert_layer(layer, RUNTIME)
+            else:
+                family.convert(layer, segments, RUNTIME)
+        if converted:
+            family.forget_functions(model)

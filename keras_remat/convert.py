@@ -85,15 +85,17 @@ def recompute_all(
             f"`exclude` must match a layer of the model. Received: exclude={exclude!r}, which matches none "
             f"of: {_names(family, model)}. Correct it, or leave it out."
         )
+    # All that may fail comes first: until here the model keeps the blocks that it has.
     cut, layers = None, []
     if isinstance(strategy, Plan):
         cut = _planned_cut(family, model, strategy, exclude)
     elif matches is not None or family.calls(model) is None:
         layers = _chosen_layers(family, model, matches, excluded, match)
+    else:
+        cut, _ = request.cut(family, model, excluded=excluded)
     restore(model)
     try:
-        if not layers:
-            cut = cut or request.cut(family, model, excluded=excluded)[0]
+        if cut is not None:
             conversion.apply(family, cut)
         for layer in layers:
             family.convert_layer(layer, RUNTIME)
@@ -101,7 +103,7 @@ def recompute_all(
     except BaseException:
         restore(model)
         raise
-    if request is not None and request.budget is None and not layers and not _has_blocks(cut):
+    if cut is not None and not isinstance(strategy, Plan) and request.budget is None and not _has_blocks(cut):
         warnings.warn(
             f"Nothing that could be computed again would lower the predicted peak of {model.name!r}, so it "
             "stays as it is. Make the batch smaller, or choose blocks yourself with match=...",

@@ -5,7 +5,7 @@ much, as for convolutions, the plan with the least predicted peak need not be th
 """
 
 from keras_remat import conversion
-from keras_remat.errors import BudgetError, RematError
+from keras_remat.errors import BudgetError
 from keras_remat.planning import models
 from keras_remat.planning.simulate import simulate
 
@@ -17,21 +17,17 @@ def best(family, model, part, specs):
     """Return the `models.Cut` under which a step takes the least memory, measured on this device.
 
     Args:
-      model: a plain model; its variables are afterwards what they were.
+      model: a model; its variables and blocks are afterwards what they were.
       part: the `models.Part` of it, with costs.
       specs: list of (shape, dtype) of what it takes.
 
     Raises:
-      RematError: the model is converted, or nothing can be measured here.
+      RematError: nothing can be measured here.
     """
-    if any(family.is_converted(layer) for layer in family.sublayers(model)):
-        raise RematError(
-            "Plans are measured on a plain model, which they convert in turn. Received: "
-            f"{model.name!r}, which is converted. Call restore(model) first."
-        )
     family.memory().check_steps()
     cuts = list(_candidates(part))
-    peaks = [_peak(family, model, cut, specs) for cut in cuts]
+    with conversion.plain(family, model):
+        peaks = [_peak(family, model, cut, specs) for cut in cuts]
     close = [cut for cut, peak in zip(cuts, peaks) if peak <= _CLOSE * min(peaks)]
     return min(close, key=_work)
 

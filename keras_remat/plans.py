@@ -29,9 +29,9 @@ def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_s
         costs are estimates by the sizes of their outputs, which the plan notes.
       strategy: "auto" (of the plans with the least predicted peak, the one that repeats the least work),
         "sqrt", "every", a number of segments, or "measured": of a few plans that are predicted to be good,
-        the one whose step takes the least memory here. A plain model is converted by each in turn and runs a
-        step on made-up inputs; its variables are afterwards what they were. On a GPU every backend tells its
-        memory; on a CPU JAX does, and TensorFlow with TF_CPU_ALLOCATOR_USE_BFC=1 in the environment.
+        the one whose step takes the least memory here. The model is converted by each in turn and runs a step
+        on made-up inputs; its variables and blocks are what they were afterwards. A GPU tells every backend
+        its memory; a CPU tells JAX, and TensorFlow with TF_CPU_ALLOCATOR_USE_BFC=1 in the environment.
       memory_budget: bytes as an int, or a string like "8GB" or "512MiB": the plan that repeats the least work
         among those that hold no more. It is for tensors that depend on the batch: take weights, their
         gradients and the optimizer's state off what the device has.
@@ -135,9 +135,10 @@ class Sizes:
 
     def all_notes(self, reason):
         """List what to know about the numbers, where costs are estimates for a `reason` that is not None."""
-        if reason is None:
-            return list(self.notes)
-        return [*self.notes, f"costs are estimates by the sizes of outputs, because {reason}"]
+        notes = list(dict.fromkeys(self.notes))  # of several inputs the same
+        if reason is not None:
+            notes.append(f"costs are estimates by the sizes of outputs, because {reason}")
+        return notes
 
 
 def _check_batch_size(batch_size):

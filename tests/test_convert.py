@@ -234,6 +234,7 @@ WRONG = {
     "budget and strategy": {"memory_budget": "8GB", "strategy": 2},
     "budget": {"memory_budget": "much"},
     "batch": {"batch_size": 0},
+    "budget that nothing meets": {"memory_budget": 1},
 }
 
 

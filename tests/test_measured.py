@@ -77,9 +77,16 @@ def test_a_step_that_fails(target, monkeypatch):
 
 @needs_steps
 def test_of_a_converted_model(target, monkeypatch):
-    model = recompute_all(measure(target, monkeypatch, Meter([])), strategy=2)
-    with pytest.raises(RematError, match="a plain model.* Call restore"):
-        plan(model, strategy="measured", batch_size=BATCH)
+    """It has its blocks again, and is measured without them."""
+    meter = Meter([5 + i for i in range(9)])
+    model = recompute_all(measure(target, monkeypatch, meter), strategy=2)
+    family = family_of(model)
+    before = family.segments(model)
+    found = plan(model, strategy="measured", batch_size=BATCH)
+    assert family.is_converted(model) and family.segments(model) == before
+    assert before not in meter.segments
+    chosen = [len(s.calls) for s in meter.segments[0] if s.is_block]
+    assert [row.calls for row in found.rows if row.is_block] == chosen
 
 
 @pytest.mark.needs("jax")
