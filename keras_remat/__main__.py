@@ -67,7 +67,7 @@ def _parser():
     add("model", metavar="MODEL", help="a .keras or .h5 file")
     add("--batch-size", type=int, metavar="N", help="samples in a batch (32)")
     add("--budget", metavar="SIZE", help="memory for tensors that depend on the batch, like 8GB")
-    add("--strategy", type=_strategy, default="auto", help="auto, sqrt, every or a number of segments (auto)")
+    add("--strategy", type=_strategy, default="auto", help="auto, sqrt, every, measured or a number (auto)")
     add(
         "--input-shape",
         dest="input_shapes",

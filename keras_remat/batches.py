@@ -6,7 +6,7 @@ from keras_remat.engine import recompute_enabled
 from keras_remat.errors import BudgetError, RematError
 from keras_remat.families import optimizers
 from keras_remat.planning import models, scaling
-from keras_remat.planning.simulate import plain, simulate
+from keras_remat.planning.simulate import plain
 from keras_remat.plans import Sizes, check_strategy, family_of_graph, parse_size
 
 _FIRST = 2  # where the first line begins: batches of one may be special
@@ -26,8 +26,7 @@ def max_batch_size(model, memory, *, strategy="auto", input_shapes=None):
     sample, until that is so of the result; where it never is, each batch size that is tried is traced.
 
     Args:
-      model: a Sequential or functional model whose calls can be traced: of Keras 3, tf.keras since TensorFlow
-        2.4, or tf_keras.
+      model: a Sequential or functional model whose calls can be traced.
       memory: bytes as an int, or a string like "11GB" or "80GiB".
       strategy: "auto", "sqrt", "every" or a number of segments, as for `plan`; None for the model without
         recomputation.
@@ -133,10 +132,11 @@ def _peak(part, strategy):
     """The most bytes that a step holds which depend on the batch."""
     from keras_remat.planning import cutting  # which needs NumPy, as every Keras does
 
-    calls = models.flat(part)
-    if strategy is None:
-        return plain(calls).peak
-    return simulate(calls, cutting.segments(cutting.by_strategy(part, strategy))).peak
+    return (
+        plain(models.flat(part)).peak
+        if strategy is None
+        else cutting.peak(cutting.by_strategy(part, strategy))
+    )
 
 
 def _largest(needed, available):

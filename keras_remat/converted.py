@@ -3,7 +3,7 @@
 from keras_remat.families.base import Call
 from keras_remat.layers import RUNTIME, Recompute, RecomputeSequential
 from keras_remat.planning import models
-from keras_remat.planning.calls import KEPT, RECOMPUTED, Segment
+from keras_remat.planning.calls import KEPT, RECOMPUTED, Segment, moved
 
 
 def cut_of(family, model, tensors):
@@ -53,12 +53,12 @@ def _calls(family, model):
     if not segments:
         for call in family.calls(model):
             more, found = _expanded(family, call)
-            blocks += [_moved(block, len(calls)) for block in found]
+            blocks += [moved(block, len(calls)) for block in found]
             calls += more
         return calls, blocks
     for segment in segments:
         more, found = _of_segment(family, segment)
-        blocks += [_moved(block, len(calls)) for block in found]
+        blocks += [moved(block, len(calls)) for block in found]
         calls += more
     return calls, blocks
 
@@ -73,7 +73,7 @@ def _of_segment(family, segment):
     calls, inside = [], []
     for inner in segment.inside:
         more, found = _of_segment(family, inner)
-        inside += [_moved(s, len(calls)) for s in found or [Segment(0, len(more), KEPT)]]
+        inside += [moved(s, len(calls)) for s in found or [Segment(0, len(more), KEPT)]]
         calls += more
     return calls, [Segment(0, len(calls), RECOMPUTED, tuple(inside))]
 
@@ -91,8 +91,3 @@ def _expanded(family, call):
         return calls, [Segment(start, stop, RECOMPUTED) for start, stop in zip(bounds, bounds[1:])]
     is_alone = is_block(family, layer) and family.segments(layer) is None
     return [call], [Segment(0, 1, RECOMPUTED)] if is_alone else []
-
-
-def _moved(segment, by):
-    inside = tuple(_moved(s, by) for s in segment.inside)
-    return Segment(segment.start + by, segment.stop + by, segment.how, inside)

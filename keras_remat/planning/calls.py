@@ -75,6 +75,17 @@ class Segment(NamedTuple):
     inside: Tuple[Any, ...] = ()
 
 
+def moved(segment, by):
+    """Return a segment, and those inside it, so many positions later.
+
+    Example:
+        >>> moved(Segment(0, 2, KEPT), 3)
+        Segment(start=3, stop=5, how='kept', inside=())
+    """
+    inside = tuple(moved(inner, by) for inner in segment.inside)
+    return Segment(segment.start + by, segment.stop + by, segment.how, inside)
+
+
 def last_readers(calls):
     """Return the position of the last call that reads or makes each tensor, of results that after all calls.
 

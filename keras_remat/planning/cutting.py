@@ -5,7 +5,7 @@ The blocks of a model are `Segment`s of its calls; those of models inside it are
 
 from keras_remat.errors import BudgetError
 from keras_remat.planning import models
-from keras_remat.planning.calls import KEPT, Segment, between, last_readers
+from keras_remat.planning.calls import KEPT, Segment, between, last_readers, moved
 from keras_remat.planning.choose import choose, fit, over
 from keras_remat.planning.one_level import merged
 from keras_remat.planning.simulate import plain, simulate
@@ -27,13 +27,8 @@ def _blocks(part, solve):
     found, last = [], last_readers(part.costs)
     for start, stop in models.runs(part):
         solved = solve(between(part.costs, start, stop, last))
-        found += [_moved(s, start) for s in solved if s.how != KEPT]
+        found += [moved(s, start) for s in solved if s.how != KEPT]
     return found
-
-
-def _moved(segment, by):
-    inside = tuple(_moved(s, by) for s in segment.inside)
-    return Segment(segment.start + by, segment.stop + by, segment.how, inside)
 
 
 def by_budget(part, budget):
@@ -82,12 +77,12 @@ def segments(cut):
     while i < n:
         if i in cut.inner:
             inner = segments(cut.inner[i])
-            found += [_moved(s, position) for s in inner]
+            found += [moved(s, position) for s in inner]
             position += inner[-1].stop
             i += 1
             continue
         block = starts.get(i) or Segment(i, i + 1, KEPT)
-        found.append(_moved(block, position - i))
+        found.append(moved(block, position - i))
         position += block.stop - i
         i = block.stop
     return merged(found)

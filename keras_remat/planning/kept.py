@@ -67,8 +67,7 @@ def kept(calls, plan, kinds):
         >>> found.blocks
         [BlockRow(first='1', last='2', calls=2, saved_bytes=3)]
     """
-    everything = [Segment(0, len(calls.costs), KEPT)]
-    before = {key for segment in everything for key in _held(calls, segment)}
+    before = _held(calls, Segment(0, len(calls.costs), KEPT))
     reasons = Counter(key for segment in plan for key in _held(calls, segment))
     layers: List[LayerRow] = []
     blocks: List[BlockRow] = []

@@ -77,10 +77,20 @@ def work_again(calls, segment):
     """
     if segment.how == KEPT:
         return 0.0
-    costs = calls.costs[segment.start : segment.stop]
-    read = {key for cost in costs for key in cost.inputs}
-    own = sum(cost.work if read.intersection(cost.outputs) else cost.work - cost.tail for cost in costs)
+    own = sum(works_again(calls.costs[segment.start : segment.stop]))
     return own + sum(work_again(calls, inner) for inner in segment.inside)
+
+
+def works_again(costs):
+    """List what each call of a segment costs in its second run: no tails of calls that none of them reads.
+
+    Example:
+        >>> from keras_remat.planning.calls import chain
+        >>> works_again([cost._replace(tail=1.0) for cost in chain([1, 1, 1], work=[3, 4, 5]).costs])
+        [3.0, 4.0, 4.0]
+    """
+    read = {key for cost in costs for key in cost.inputs}
+    return [cost.work if read.intersection(cost.outputs) else cost.work - cost.tail for cost in costs]
 
 
 def plain(calls):

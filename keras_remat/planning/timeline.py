@@ -1,8 +1,9 @@
 """A training step moment by moment, as lists of ints: what a plan keeps of its simulation, and draws."""
 
-from typing import Any, Dict, List, NamedTuple
+from typing import List, NamedTuple
 
 from keras_remat.planning.calls import RECOMPUTED
+from keras_remat.planning.simulate import works_again
 
 FORWARD, AGAIN, GRADIENT = range(3)
 PARTS = 10**6  # of a forward pass, in which work is told
@@ -59,14 +60,10 @@ def timeline(calls, plan, step):
 
 
 def _again(calls, plan, forward):
-    """What each call costs in a second run: less where nothing in its segment reads what it makes."""
+    """What each call costs in a second run, else in the first."""
     again = list(forward)
     for segment in plan:
         if segment.how == RECOMPUTED:
-            costs: Dict[int, Any] = dict(enumerate(calls.costs[segment.start : segment.stop], segment.start))
-            read = {key for cost in costs.values() for key in cost.inputs}
-            again = [
-                w - costs[i].tail if i in costs and not read.intersection(costs[i].outputs) else w
-                for i, w in enumerate(again)
-            ]
+            costs = calls.costs[segment.start : segment.stop]
+            again[segment.start : segment.stop] = works_again(costs)
     return again
