@@ -5,7 +5,7 @@ CPU do: they stay functions as long as a second call does what the first did.
 """
 
 import tensorflow as tf
-from tensorflow.python.eager import def_function
+from tensorflow.python.eager import def_function, function
 
 from keras_remat.replay import scope as scopes
 from keras_remat.replay.autograph import converted_in_function
@@ -38,4 +38,21 @@ def _repeatable(function, args, kwargs):
     return None
 
 
+def _with_values(original, self, *args, **kwargs):
+    """Hand values of variables to a function, not their resources, which a second call might find changed.
+
+    The recurrent layers of tf.keras hand their weights to one, up to TensorFlow 2.1 as variables.
+    """
+    if in_block() and not is_eager_block():
+        args, kwargs = tf.nest.map_structure(_value, (args, kwargs))
+    return original(self, *args, **kwargs)
+
+
+def _value(argument):
+    return tf.convert_to_tensor(argument) if isinstance(argument, tf.Variable) else argument
+
+
 wrap(def_function.Function, "__call__", _call_function)
+if hasattr(function, "Function"):  # up to TensorFlow 2.8, as `defun` makes them
+    wrap(function.Function, "__call__", _with_values)
+    wrap(function.Function, "get_concrete_function", _with_values)  # for `function.register`, which takes the same
