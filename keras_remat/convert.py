@@ -46,7 +46,8 @@ def recompute_all(
     Args:
       model: a Sequential, functional or subclassed model of Keras 3, standalone Keras 2.3.1, tf.keras
         or tf_keras. In a subclassed model the blocks are the layers that `match` chooses; without it,
-        the lists of like layers that the model holds (`self.blocks = [...]`).
+        the lists of like layers that the model holds (`self.blocks = [...]`). It has no graph to cut, so
+        it takes no `strategy` and no `memory_budget`.
       strategy: "auto" (the least peak with one recomputation), "sqrt" (about the square root of the number
         of layers), "every" (each layer by itself), a number of segments, "measured", or a `Plan`.
       memory_budget, batch_size, input_shapes: as of `plan`.
@@ -90,6 +91,7 @@ def recompute_all(
     if isinstance(strategy, Plan):
         cut = _planned_cut(family, model, strategy, exclude)
     elif matches is not None or family.calls(model) is None:
+        _check_no_cut(model, request)
         layers = _chosen_layers(family, model, matches, excluded, match)
     else:
         cut, _ = request.cut(family, model, excluded=excluded)
@@ -163,6 +165,17 @@ def _family_of_model(model):
             f"{type(model).__name__}. Wrap a layer with Recompute."
         )
     return family
+
+
+def _check_no_cut(model, request):
+    """Raise if a model without a graph is to be cut; that each of its blocks is one goes without saying."""
+    if request.strategy not in ("auto", "every") or request.budget is not None:
+        asked = "a memory_budget" if request.budget is not None else f"strategy={request.strategy!r}"
+        raise RematError(
+            "A strategy or a memory_budget cuts the graph of a Sequential or functional model. Received: "
+            f"{asked} for {model.name!r} of type {type(model).__name__}, which has none. Leave it out: "
+            "blocks are the lists of like layers that the model holds, or the layers that match=... chooses."
+        )
 
 
 def _chosen_layers(family, model, matches, excluded, match):

@@ -84,8 +84,10 @@ def memory_report(model, *, batch_size=None, input_shapes=None):
         >>> layers = [keras.layers.Dense(8, "relu") for _ in range(9)]
         >>> model = keras.Sequential([keras.Input((8,)), *layers])
         >>> report = memory_report(recompute_all(model, strategy=3), batch_size=100)
-        >>> len(report.blocks), report.after_bytes, report.before_bytes > 3 * report.after_bytes, report.warnings
-        (3, 6400, True, [])
+        >>> report.before_bytes > 4 * report.after_bytes
+        True
+        >>> len(report.blocks), report.after_bytes, report.warnings
+        (3, 6400, [])
     """
     family = family_of_graph(model)
     sizes = Sizes(batch_size, input_shapes)

@@ -14,8 +14,8 @@ from keras_remat.plans import Sizes
 MEMORY = 60_000
 
 
-def trace(model, batch_size):
-    part, reason = models.part_with_costs(family_of(model), model, Sizes(batch_size))
+def trace(model, batch_size, shape=None):
+    part, reason = models.part_with_costs(family_of(model), model, Sizes(batch_size, shape))
     assert reason is None
     return part
 
@@ -36,6 +36,25 @@ def test_costs_of_a_batch_follow_from_two(case, target):
     ends = [(n, trace(model, n)) for n in (2, 3)]
     for n in (5, 7):  # a batch of one may be special
         assert bytes_in(scaled_part(*ends, n)) == bytes_in(trace(model, n))
+
+
+@pytest.mark.needs("plans")
+def test_costs_of_a_length_follow_from_two(keras, L):
+    layers = [L.Conv1D(4, 3, activation="relu"), L.Dropout(0.1), L.LSTM(4, return_sequences=True), L.Dense(2)]
+    model = keras.Sequential([keras.Input((None, 6)), *layers])
+    ends = [(n, trace(model, 3, (3, n, 6))) for n in (8, 9)]
+    for n in (5, 20):
+        assert bytes_in(scaled_part(*ends, n)) == bytes_in(trace(model, 3, (3, n, 6)))
+
+
+@pytest.mark.needs("plans")
+def test_attention_is_no_line(keras, L):
+    """What is kept of it grows with the square of the length, which a third trace shows."""
+    inputs = keras.Input((None, 6))
+    scores = L.Softmax()(L.Dot(2)([inputs, inputs]))
+    model = keras.Model(inputs, L.Dense(2)(L.Dot((2, 1))([scores, inputs])))
+    ends = [(n, trace(model, 3, (3, n, 6))) for n in (8, 9)]
+    assert bytes_in(scaled_part(*ends, 20)) != bytes_in(trace(model, 3, (3, 20, 6)))
 
 
 def test_lines():

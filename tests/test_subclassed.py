@@ -6,6 +6,7 @@ from models import Kit
 from proofs import assert_same, floats, get_weights
 
 from keras_remat import RematError, recompute_all, restore
+from keras_remat.families import family_of
 
 MODES = pytest.mark.modes("loop", "function", "fit", "fit-eager")
 X, Y = floats(4, 6), floats(4, 2, seed=5)
@@ -119,6 +120,17 @@ def test_no_list_and_no_match(target):
         recompute_all(model)
     with pytest.raises(RematError, match="Received: match='nobody'"):
         recompute_all(model, match="nobody")
+
+
+ASKED = [{"strategy": "sqrt"}, {"strategy": 2}, {"strategy": "measured"}, {"memory_budget": "1MB"}]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_there_is_no_graph_to_cut(asked, target):
+    model = recompute_all(make_model(Kit(target)), strategy="every")
+    with pytest.raises(RematError, match="graph of a Sequential.*Received: .* for 'subclassed'"):
+        recompute_all(model, **asked)
+    assert family_of(model).is_converted(model.held_0)
 
 
 def test_everything_is_excluded(target):

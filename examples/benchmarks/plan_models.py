@@ -104,6 +104,22 @@ def application(name, batch, size=224):
     return model, _images(batch, size)
 
 
+def applications():
+    """All of keras.applications: {name: maker}, with images as small as they take."""
+    import client_models
+    import keras
+
+    names = [name for name in client_models.names() if hasattr(keras.applications, name)]
+    sides = {name: client_models.SMALLEST.get(name, client_models.SIDE) for name in names}
+    return {name: lambda name=name: application(name, 8, sides[name]) for name in names}
+
+
+def make(name):
+    """Return the model of that name and its batch."""
+    known = {**MODELS, **SMALL}
+    return (known if name in known else applications())[name]()
+
+
 def _images(batch, size):
     return np.random.RandomState(0).rand(batch, size, size, 3).astype("float32")
 

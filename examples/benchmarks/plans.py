@@ -6,7 +6,11 @@ tensors at a time, from TensorFlow's records of their allocation, which is what 
 of the heap above what was in use before the step. The heap also has what kernels take for themselves: on a
 CPU without oneDNN, copies of matrices and patches of images, tens of megabytes at a time.
 
-    python examples/benchmarks/plans.py [--quick] [--small] [--models NAME...] [--plans PLAN...] [--json FILE]
+With `--applications` it is all of `keras.applications`, small images and a batch of eight. At the end are the
+names of models whose plan takes more than no plan, or than the plan "sqrt": there should be none.
+
+    python examples/benchmarks/plans.py [--quick] [--small | --applications] [--models NAME...]
+                                        [--plans PLAN...] [--rounds N] [--json FILE]
 """
 
 import argparse
@@ -21,6 +25,8 @@ import plan_models
 PLANS = ("none", "every", "sqrt", "auto", "0.5", "0.25")  # numbers: budgets, as a part of the plain model's
 QUICK = ("none", "sqrt", "auto", "0.5")
 SMALL = ("none", "sqrt", "auto", "0.5", "0.3")
+NEVER_WORSE = ("none", "sqrt", "auto")
+_NEARLY = 1.01  # two runs of one step differ by so much: ops that may run side by side do so in any order
 
 
 def main():
@@ -35,6 +41,9 @@ def main():
         results[model] = [json.loads(line) for line in heap.run(__file__, "--child", model, *rounds)]
         print(as_table({model: results[model]}), flush=True)
     print("\n" + as_table(results))
+    if options.applications:
+        worse = [name for name, plans in results.items() if is_worse(plans)]
+        print(f"\nWorse by the plan: {', '.join(worse) or 'none'}")
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -43,16 +52,24 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one small model, one round")
     parser.add_argument("--small", action="store_true", help="small models of many kinds, for their memory")
-    parser.add_argument("--models", nargs="+", choices=[*plan_models.MODELS, *plan_models.SMALL])
+    parser.add_argument("--applications", action="store_true", help="keras.applications, for their memory")
+    parser.add_argument("--models", nargs="+", metavar="MODEL", help="names, as in the table")
     parser.add_argument("--plans", nargs="+", metavar="PLAN", help=f"of {', '.join(PLANS)}")
     parser.add_argument("--rounds", type=int, help="measured steps under each plan (default 5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
     parser.add_argument("--child", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    models = list(plan_models.SMALL if options.small else plan_models.MODELS)
-    options.models = options.models or ([plan_models.SMALLEST] if options.quick else models)
-    options.plans = options.plans or list(QUICK if options.quick else SMALL if options.small else PLANS)
-    options.rounds = options.rounds or (1 if options.quick else 5)
+    models, plans, rounds = plan_models.MODELS, PLANS, 5
+    if options.applications:
+        models, plans, rounds = plan_models.applications(), NEVER_WORSE, 1
+    elif options.small:
+        models, plans = plan_models.SMALL, SMALL
+    if options.applications and options.plans:
+        parser.error("--applications compares plans of its own; leave --plans out")
+    if options.quick:
+        models, plans, rounds = [plan_models.SMALLEST], QUICK, 1
+    options.models = options.models or list(models)
+    options.plans, options.rounds = options.plans or list(plans), options.rounds or rounds
     return options
 
 
@@ -63,7 +80,7 @@ def measure(name, choices, rounds):
 
     from keras_remat import recompute_all, restore
 
-    model, x = {**plan_models.MODELS, **plan_models.SMALL}[name]()
+    model, x = plan_models.make(name)
     x, steps, plans = (
         tf.nest.map_structure(tf.constant, x),
         {},
@@ -123,6 +140,12 @@ def choose(model, choices, batch_size):
                 continue
     found["none"] = found["auto"]
     return {choice: found[choice] for choice in choices if choice in found}
+
+
+def is_worse(plans):
+    """True if the plan that is chosen by itself takes more than none, or than "sqrt"."""
+    tensors = {found["plan"]: found["tensors"] for found in plans}
+    return tensors["auto"] > _NEARLY * min(tensors["none"], tensors["sqrt"])
 
 
 def as_table(results):

@@ -9,6 +9,7 @@ import copy
 
 from keras_remat.errors import UnsupportedFamilyError
 from keras_remat.families import base, keras3_costs, keras3_layers, keras3_models, keras3_state, replaced
+from keras_remat.families.new_losses import NO_LOSSES
 
 _BACKENDS = ("tensorflow", "jax", "torch")
 _CONTEXT, _AUTOCAST, _SCOPE = "current_call_ctx", "autocast_scope", "stateless_scope"
@@ -83,7 +84,7 @@ class Keras3(base.Family):
 
     def losses(self, layers):
         # In a scope Keras adds losses to it, and the state of the block takes them from there.
-        return base.NO_LOSSES if self.open_scope() is not None else super().losses(layers)
+        return NO_LOSSES if self.open_scope() is not None else super().losses(layers)
 
     def open_scope(self):
         """Return the innermost `StatelessScope` that is open, or None."""

@@ -1,18 +1,18 @@
-"""The costs of a model at any batch size, from those at two: tensors and work grow by the sample.
+"""The costs of a model at any batch size or sequence length, from those at two: both let numbers grow alike.
 
-Not all do so everywhere: a layer may pad batches, or make a product of all pairs of samples, and the most
-that a gradient holds is that of one moment or another. Who asks must see whether the result is so.
+Not all do so everywhere: a layer may pad batches, or make a product of all pairs of samples or tokens, and
+the most that a gradient holds is that of one moment or another. Who asks must see whether the result is so.
 """
 
 from keras_remat.planning.calls import Calls
 
 
-def scaled(one, other, batch_size):
-    """Return the `Calls` of a batch size, or None if they do not follow from the others.
+def scaled(one, other, size):
+    """Return the `Calls` of a size, or None if they do not follow from the others.
 
     Args:
-      one, other: (batch size, `Calls`), of two batch sizes.
-      batch_size: positive int.
+      one, other: (size, `Calls`), of two batch sizes, or of two sequence lengths.
+      size: positive int.
 
     Example:
         >>> from keras_remat.planning.calls import chain
@@ -23,30 +23,28 @@ def scaled(one, other, batch_size):
     (small, first), (large, second) = one, other
     if first.results != second.results or len(first.costs) != len(second.costs):
         return None
-    line = _Line(small, large, batch_size)
+    line = _Line(small, large, size)
     costs = tuple(line.cost(a, b) for a, b in zip(first.costs, second.costs))
     sizes = line.sizes(first.sizes, second.sizes)
     return None if sizes is None or None in costs else Calls(costs, sizes, first.results)
 
 
-def scaled_part(one, other, batch_size):
-    """Return a `models.Part` of a batch size, as `scaled` does with its calls and those of parts inside."""
+def scaled_part(one, other, size):
+    """Return a `models.Part` of a size, as `scaled` does with its calls and those of parts inside."""
     (small, first), (large, second) = one, other
-    costs = scaled((small, first.costs), (large, second.costs), batch_size)
-    inner = {
-        i: scaled_part((small, part), (large, second.inner[i]), batch_size) for i, part in first.inner.items()
-    }
+    costs = scaled((small, first.costs), (large, second.costs), size)
+    inner = {i: scaled_part((small, part), (large, second.inner[i]), size) for i, part in first.inner.items()}
     return None if costs is None or None in inner.values() else first._replace(costs=costs, inner=inner)
 
 
 class _Line:
-    """The line through the numbers of two batch sizes."""
+    """The line through the numbers of two sizes."""
 
-    def __init__(self, small, large, batch_size):
-        self.step, self.away = large - small, batch_size - small
+    def __init__(self, small, large, size):
+        self.step, self.away = large - small, size - small
 
     def number(self, a, b):
-        """The number of the batch size, no less than none; None for bytes that would be no whole number."""
+        """The number of the size, no less than none; None for bytes that would be no whole number."""
         grown = (b - a) * self.away
         if isinstance(a, float):
             return max(0.0, a + grown / self.step)

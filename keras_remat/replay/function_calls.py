@@ -41,7 +41,8 @@ def _repeatable(function, args, kwargs):
 def _with_values(original, self, *args, **kwargs):
     """Hand values of variables to a function, not their resources, which a second call might find changed.
 
-    The recurrent layers of tf.keras hand their weights to one, up to TensorFlow 2.1 as variables.
+    Up to TensorFlow 2.1 the recurrent layers of tf.keras hand their weights to one as variables, and register
+    another for GPUs that must take the same.
     """
     if in_block() and not is_eager_block():
         args, kwargs = tf.nest.map_structure(_value, (args, kwargs))
@@ -55,4 +56,4 @@ def _value(argument):
 wrap(def_function.Function, "__call__", _call_function)
 if hasattr(function, "Function"):  # up to TensorFlow 2.8, as `defun` makes them
     wrap(function.Function, "__call__", _with_values)
-    wrap(function.Function, "get_concrete_function", _with_values)  # for `function.register`, which takes the same
+    wrap(function.Function, "get_concrete_function", _with_values)
