@@ -27,7 +27,10 @@ def _size_of_list(tensor, length=0):
     op = tensor.op
     if op.type in LOOPS:
         start, length, graph = op.inputs[tensor.value_index], steps(op), body(op)
-        pushes = [c for c in graph.inputs[tensor.value_index].consumers() if c.type == "TensorListPushBack"]
+        readers = graph.inputs[tensor.value_index].consumers()
+        if any(reader.type == "TensorListPopBack" for reader in readers):  # a gradient: it takes what was kept
+            return 0
+        pushes = [reader for reader in readers if reader.type == "TensorListPushBack"]
         pushed = [p.inputs[1] for p in pushes if not _is_same_each_time(p.inputs[1], graph)]
         size = length * sum(size_of(_as_it_was(op, t)) for t in pushed)
         return 0 if pushes and not size else size or _size_of_list(start, length)
