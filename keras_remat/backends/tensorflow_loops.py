@@ -28,7 +28,7 @@ def _size_of_list(tensor, length=0):
     if op.type in LOOPS:
         start, length, graph = op.inputs[tensor.value_index], steps(op), body(op)
         readers = graph.inputs[tensor.value_index].consumers()
-        if any(reader.type == "TensorListPopBack" for reader in readers):  # a gradient: it takes what was kept
+        if any(reader.type == "TensorListPopBack" for reader in readers):  # a gradient takes what was kept
             return 0
         pushes = [reader for reader in readers if reader.type == "TensorListPushBack"]
         pushed = [p.inputs[1] for p in pushes if not _is_same_each_time(p.inputs[1], graph)]
