@@ -39,7 +39,7 @@ def max_batch_size(model, memory, *, strategy="auto", input_shapes=None):
     Raises:
       BudgetError: if a batch of one does not fit; it has the memory that it takes.
       RematError: if an argument is none of the above, the batch size of the model is fixed, or the calls of
-        the model cannot be traced.
+        the model cannot be traced; for a compiled model of Keras 2.3.1, or of tf.keras on TensorFlow 1.
 
     Example:
         >>> import keras

@@ -13,7 +13,7 @@ def cut_of(family, model, tensors):
       tensors: `costs.Tensors` that the model takes, to which those that it makes are added, or `Estimates`.
     """
     calls, blocks = _calls(family, model)
-    outputs = family.output_keys(model)
+    outputs = _output_keys(family, model)
     costs = tensors.calls(calls, outputs)
     in_blocks = {i for block in blocks for i in range(block.start, block.stop)}
     inner = {
@@ -61,6 +61,17 @@ def _calls(family, model):
         blocks += [moved(block, len(calls)) for block in found]
         calls += more
     return calls, blocks
+
+
+def _output_keys(family, model):
+    """List the keys that the calls of `_calls` have for what a model puts out.
+
+    Where Keras builds graphs, a conversion makes other tensors of the outputs than its segments name.
+    """
+    before = [call for segment in family.segments(model) or () for call in segment.calls]
+    pairs = [pair for now, old in zip(family.calls(model), before) for pair in zip(now.outputs, old.outputs)]
+    names = dict(pairs)
+    return [names.get(key, key) for key in family.output_keys(model)]
 
 
 def _of_segment(family, segment):

@@ -196,6 +196,14 @@ def make_nested(kit, rate=0.3):
     return kit.Model(inputs, kit.Dense(2, name="last")(x))
 
 
+def in_a_row(keras, shape, layers):
+    """A model of layers one after the other: `Sequential` of Keras 2.3.1 takes no Input."""
+    x = inputs = keras.layers.Input(shape)
+    for layer in layers:
+        x = layer(x)
+    return keras.models.Model(inputs, x)
+
+
 def make_plain_nest(kit):
     """The same without dropout."""
     return make_nested(kit, rate=0)

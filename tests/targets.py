@@ -69,16 +69,19 @@ class Target(NamedTuple):
         return found or getattr(getattr(experimental, "preprocessing", None), name, None)
 
     def has(self, name):
-        """True if this Keras has a layer of that name, or a feature."""
-        return self.layer(name) is not None or name in self.features
+        """True if this Keras has a layer of that name, or a feature, which must be one of the table."""
+        features = self.features
+        if name[0].islower() and name not in features:
+            raise ValueError(f"Tests need one of the features {sorted(features)}. Received: {name!r}.")
+        return self.layer(name) is not None or features.get(name, False)
 
     @property
     def features(self):
-        """What not every Keras has, and is no layer."""
+        """What not every Keras has, and is no layer, and whether this one has it."""
         keras, tf = self.keras, self.tf
         policies = hasattr(getattr(keras, "mixed_precision", None), "set_global_policy")
         compiled_fit = "jit_compile" in inspect.signature(keras.Model.compile).parameters
-        found = {
+        return {
             "policies": policies and not self.is_symbolic,
             "compiled fit": compiled_fit and tf is not None,
             "several wrappers": self.is_keras3 or self.name != "keras" and self.version >= (2, 0),
@@ -86,6 +89,7 @@ class Target(NamedTuple):
             "copies": self.is_keras3 or not self.is_symbolic and self.version >= (2, 4),
             "keras files": self.is_keras3 or self.version >= (2, 13),
             "eager variables": not self.is_symbolic,
+            "version 1 models": self.is_symbolic,
             "symbolic inputs": not self.is_symbolic and (self.is_keras3 or self.version >= (2, 4)),
             "compiled HDF5 files": not self.is_keras3,  # which makes optimizers of no variables
             "calls of unbuilt models": not self.is_symbolic,
@@ -103,24 +107,17 @@ class Target(NamedTuple):
             # Of pages and docstrings. Some blocks are about tf_keras, which only the newest environment has.
             "doctests": self.is_keras3 and (tf is None or importlib.util.find_spec("tf_keras") is not None),
             "matplotlib": importlib.util.find_spec("matplotlib") is not None,
-            self.framework_name: True,
+            **{framework: framework == self.framework_name for framework in ("tensorflow", "jax", "torch")},
+            "devices": self.name != "keras" and _has(tf, "config.set_logical_device_configuration"),
+            "saved models": tf is not None
+            and not (self.is_symbolic or self.is_keras3)
+            and self.version >= (2, 0),
+            "counting allocators": _has(tf, "config.experimental.reset_memory_stats"),
+            "version 1 variables": tf is not None and self.is_symbolic and not tf.executing_eagerly(),
+            "generators": not self.is_symbolic and _has(tf, "random.Generator"),
+            "forward mode": _has(tf, "autodiff.ForwardAccumulator"),
+            "functions for loops": tf is not None and _control_flow_is_functions(tf),
         }
-        if tf is not None:
-            found.update(
-                {
-                    "devices": hasattr(tf.config, "set_logical_device_configuration")
-                    and self.name != "keras",
-                    "saved models": not self.is_symbolic and self.version >= (2, 0) and not self.is_keras3,
-                    "counting allocators": hasattr(
-                        getattr(tf.config, "experimental", None), "reset_memory_stats"
-                    ),
-                    "version 1 variables": self.is_symbolic and not tf.executing_eagerly(),
-                    "generators": not self.is_symbolic and hasattr(tf.random, "Generator"),
-                    "forward mode": hasattr(getattr(tf, "autodiff", None), "ForwardAccumulator"),
-                    "functions for loops": _control_flow_is_functions(tf),
-                }
-            )
-        return {name for name, is_there in found.items() if is_there}
 
     def reset(self, seed=1):
         """Forget all graphs and layer names, and seed every generator."""
@@ -253,6 +250,13 @@ class Target(NamedTuple):
             yield
         finally:
             module.set_global_policy(before)
+
+
+def _has(module, path):
+    """True if a module, which may be None, has what `path` names."""
+    for name in path.split("."):
+        module = getattr(module, name, None)
+    return module is not None
 
 
 def _control_flow_is_functions(tf):

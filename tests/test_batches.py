@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from models import ZOO, Kit, make_chain, make_plain_nest, make_skips
+from models import ZOO, Kit, in_a_row, make_chain, make_plain_nest, make_skips
 
 from keras_remat import BudgetError, RematError, max_batch_size, plan
 from keras_remat.families import family_of
@@ -27,7 +27,6 @@ def bytes_in(part):
     return calls._replace(costs=costs)
 
 
-@pytest.mark.needs("plans")
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=name, marks=pytest.mark.needs(*case.needs)) for name, case in ZOO.items()]
 )
@@ -38,16 +37,14 @@ def test_costs_of_a_batch_follow_from_two(case, target):
         assert bytes_in(scaled_part(*ends, n)) == bytes_in(trace(model, n))
 
 
-@pytest.mark.needs("plans")
 def test_costs_of_a_length_follow_from_two(keras, L):
     layers = [L.Conv1D(4, 3, activation="relu"), L.Dropout(0.1), L.LSTM(4, return_sequences=True), L.Dense(2)]
-    model = keras.Sequential([keras.Input((None, 6)), *layers])
+    model = in_a_row(keras, (None, 6), layers)
     ends = [(n, trace(model, 3, (3, n, 6))) for n in (8, 9)]
     for n in (5, 20):
         assert bytes_in(scaled_part(*ends, n)) == bytes_in(trace(model, 3, (3, n, 6)))
 
 
-@pytest.mark.needs("plans")
 def test_attention_is_no_line(keras, L):
     """What is kept of it grows with the square of the length, which a third trace shows."""
     inputs = keras.Input((None, 6))
@@ -93,7 +90,6 @@ def brute_force(model, memory, resident, **options):
     return n
 
 
-@pytest.mark.needs("plans")
 @pytest.mark.parametrize("strategy", ["auto", "sqrt", "every", 2])
 @pytest.mark.parametrize("make", [make_chain, make_skips, make_plain_nest])
 def test_the_largest_batch(make, strategy, target):
@@ -105,15 +101,22 @@ def test_the_largest_batch(make, strategy, target):
     assert found == brute_force(model, memory, resident, strategy=strategy) > 1
 
 
-@pytest.mark.needs("plans")
 def test_without_recomputation(target):
     model = make_chain(Kit(target), 16)
     assert max_batch_size(model, MEMORY) > 1.5 * max_batch_size(model, MEMORY, strategy=None) > 1
 
 
-@pytest.mark.needs("plans")
+@pytest.mark.needs("version 1 models")
+def test_slots_of_a_compiled_model_are_not_known(target):
+    model = make_chain(Kit(target))
+    model.compile(target.sgd(), "mse")
+    with pytest.raises(RematError, match="Received: a model that was compiled with SGD"):
+        max_batch_size(model, MEMORY)
+
+
+@pytest.mark.needs("eager variables")
 def test_slots_are_those_of_the_optimizer(target, keras, L):
-    model = keras.Sequential([keras.Input((50,)), L.Dense(100, "tanh"), L.Dense(1, "tanh")])
+    model = in_a_row(keras, (50,), [L.Dense(n, activation="tanh") for n in (100, 1)])
     optimizers = [keras.optimizers.SGD(0.1, momentum=0.9), keras.optimizers.Adam()]
     found = [max_batch_size(model, MEMORY * 2)]
     for optimizer in optimizers:
@@ -132,7 +135,6 @@ def variables(optimizer):
     return found() if callable(found) else found
 
 
-@pytest.mark.needs("plans")
 def test_costs_that_are_no_line(target, keras, L, ops):
     """Products of all pairs of samples: each batch size that is tried is traced."""
 
@@ -141,13 +143,12 @@ def test_costs_that_are_no_line(target, keras, L, ops):
             pairs = ops.matmul(inputs, ops.transpose(inputs))
             return ops.matmul(ops.tanh(pairs), inputs)
 
-    model = keras.Sequential([keras.Input((4,)), Pairs(), L.Dense(4), L.Dense(2)])
+    model = in_a_row(keras, (4,), [Pairs(), L.Dense(4), L.Dense(2)])
     resident = 4 * 4 * model.count_params()
     memory = resident + 4000
     assert max_batch_size(model, memory) == brute_force(model, memory, resident) > 5
 
 
-@pytest.mark.needs("plans")
 def test_memory_that_is_too_small(target):
     model = make_chain(Kit(target))
     with pytest.raises(
@@ -170,17 +171,15 @@ WRONG = {
 
 
 def make(keras):
-    return keras.Sequential([keras.Input((None, 6)), keras.layers.Dense(3, name="dense")])
+    return in_a_row(keras, (None, 6), [keras.layers.Dense(3, name="dense")])
 
 
-@pytest.mark.needs("plans")
 @pytest.mark.parametrize("wrong, message", WRONG.values(), ids=WRONG)
 def test_wrong_arguments(wrong, message, keras):
     with pytest.raises(RematError, match=message):
         wrong(keras)
 
 
-@pytest.mark.needs("plans")
 def test_open_dimensions_that_are_given(keras):
     short, long = (max_batch_size(make(keras), MEMORY, input_shapes=(None, n, 6)) for n in (10, 100))
     assert short > 5 * long > 5

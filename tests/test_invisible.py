@@ -186,8 +186,8 @@ def report(request, tmp_path_factory):
     target, folder = request.config.target, tmp_path_factory.mktemp("files")
     np.savez(str(folder / "data.npz"), x=X, y=Y)
     kinds = dict(FILES)
-    kinds.update(SAVED if "saved models" in target.features else {})
-    kinds.update(KERAS_FILES if "keras files" in target.features else {})
+    kinds.update(SAVED if target.has("saved models") else {})
+    kinds.update(KERAS_FILES if target.has("keras files") else {})
     errors = {}
     for kind, make in kinds.items():
         try:

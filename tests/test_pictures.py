@@ -8,8 +8,6 @@ from models import Kit, make_chain, make_skips
 from keras_remat import Plan, RematError, plan
 from keras_remat.planning.timeline import AGAIN, FORWARD, GRADIENT, PARTS
 
-pytestmark = pytest.mark.needs("plans")
-
 
 @pytest.fixture
 def found(target):

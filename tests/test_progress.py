@@ -30,7 +30,6 @@ def bars(monkeypatch):
     return made
 
 
-@pytest.mark.needs("plans")
 def test_a_plan_that_takes_long(bars, target):
     model = make_chain(Kit(target), 8)
     plan(model)

@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from models import ZOO, Kit, make_chain, make_plain_nest, make_skips
+from models import ZOO, Kit, in_a_row, make_chain, make_plain_nest, make_skips
 from test_costs import costs_of, kept, whole
 
 from keras_remat import (
@@ -19,7 +19,6 @@ from keras_remat import (
 from keras_remat.families import family_of
 
 BATCH = 4
-TRACED = pytest.mark.needs("plans")
 
 CONVERSIONS = {
     "auto": {},
@@ -29,7 +28,6 @@ CONVERSIONS = {
 }
 
 
-@TRACED
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=name, marks=pytest.mark.needs(*case.needs)) for name, case in ZOO.items()]
 )
@@ -42,8 +40,7 @@ def test_of_a_plain_model(case, target, keras):
     assert not report.blocks and "Nothing of this model is recomputed" in str(report)
 
 
-@TRACED
-@pytest.mark.needs("tensorflow")  # whose trace of a converted model is one of blocks
+@pytest.mark.needs("tensorflow", "eager variables")  # where the trace of a converted model is one of blocks
 @pytest.mark.parametrize("options", CONVERSIONS.values(), ids=CONVERSIONS)
 @pytest.mark.parametrize("make", [make_chain, make_skips])
 def test_of_a_converted_model(make, options, target, keras):
@@ -57,7 +54,6 @@ def test_of_a_converted_model(make, options, target, keras):
     assert memory_report(restore(model), batch_size=BATCH).after_bytes == report.before_bytes
 
 
-@TRACED
 @pytest.mark.parametrize("make", [make_chain, make_skips, make_plain_nest])
 def test_of_a_plan(make, target):
     model = make(Kit(target))
@@ -71,7 +67,6 @@ def test_of_a_plan(make, target):
     ]
 
 
-@TRACED
 def test_blocks_inside_blocks(target):
     model = make_chain(Kit(target), 24, rate=0)
     one_level = plan(model, batch_size=BATCH)
@@ -80,16 +75,15 @@ def test_blocks_inside_blocks(target):
     assert report.peak_bytes == smaller.peak_bytes < one_level.peak_bytes
 
 
-@TRACED
 def test_wrappers(target, keras, L):
     """Of a wrapper, what it takes is kept; of a list of layers, what its segments take."""
 
     def model(wrap):
-        layers = [L.Dense(8, "tanh", name=f"dense_{i}") for i in range(6)]
+        layers = [L.Dense(8, activation="tanh", name=f"dense_{i}") for i in range(6)]
         x = inputs = keras.Input((6,))
         x = L.Dense(6, name="first")(x)
         if wrap:
-            block = keras.Sequential([keras.Input((6,)), *layers[:2]])
+            block = in_a_row(keras, (6,), layers[:2])
             x = RecomputeSequential(layers[2:], segments=2, name="list")(Recompute(block)(x))
         else:
             for layer in layers:
@@ -105,9 +99,8 @@ def test_wrappers(target, keras, L):
     assert not report.warnings
 
 
-@TRACED
 def test_blocks_that_save_nothing(target, keras, L):
-    model = keras.Sequential([keras.Input((8,)), *[L.Dense(8, name=f"dense_{i}") for i in range(4)]])
+    model = in_a_row(keras, (8,), [L.Dense(8, name=f"dense_{i}") for i in range(4)])
     recompute_all(model, strategy="every")
     report = memory_report(model, batch_size=BATCH)
     assert report.before_bytes == report.after_bytes
@@ -115,7 +108,6 @@ def test_blocks_that_save_nothing(target, keras, L):
     assert all(warning in str(report) for warning in report.warnings)
 
 
-@TRACED
 def test_a_copy_runs_plainly(target):
     model = recompute_all(make_chain(Kit(target), 12))
     family = family_of(model)
@@ -125,12 +117,11 @@ def test_a_copy_runs_plainly(target):
     assert family.segments(restore(model)) is None
 
 
-@TRACED
 def test_the_table(target, keras, L):
     short = str(memory_report(make_chain(Kit(target), 8), batch_size=BATCH)).splitlines()
     assert sum("dense_" in line for line in short) == 8
     layers = [L.Dense(60 if i % 9 == 0 else 6, name=f"a_layer_with_a_long_name_{i}") for i in range(90)]
-    model = recompute_all(keras.Sequential([keras.Input((6,)), *layers]), strategy=10)
+    model = recompute_all(in_a_row(keras, (6,), layers), strategy=10)
     report = memory_report(model, batch_size=BATCH)
     lines = str(report).splitlines()
     assert len(report.layers) == 90 and len(lines) < 70
@@ -160,10 +151,9 @@ WRONG = {
 
 
 def make(keras):
-    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, name="dense")])
+    return in_a_row(keras, (6,), [keras.layers.Dense(3, name="dense")])
 
 
-@TRACED
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_wrong_arguments(wrong, keras):
     with pytest.raises(RematError, match="Received: "):

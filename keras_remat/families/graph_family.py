@@ -1,5 +1,6 @@
 """What a family answers about conversion if its Keras builds a graph when a model is made."""
 
+from keras_remat.errors import RematError
 from keras_remat.families import graph_models, graph_parts
 
 
@@ -26,6 +27,13 @@ class GraphConversion:
 
     def segments(self, model):
         return graph_parts.segments(model)
+
+    def slots(self, optimizer):
+        raise RematError(
+            "What an optimizer keeps is asked of one that makes variables at once, as none of this Keras does. "
+            f"Received: a model that was compiled with {type(optimizer).__name__}. Find its largest batch "
+            "before it is compiled, for Adam, which keeps two slots for each weight."
+        )
 
     def forget_functions(self, model):
         graph_models.keep_slots(self, model, lambda: self.in_graph(graph_models.settle, self, model))

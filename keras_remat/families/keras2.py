@@ -74,7 +74,7 @@ class Keras2(GraphConversion, base.Family):
         return keras2_costs.trace(self, call, specs, wanted, masked)
 
     def arguments_of(self, call):
-        return str(call.node.arguments)
+        return str(keras2_costs.arguments_of(call))
 
     def tensors_inside(self, model, ops, outputs):
         return graph_parts.marked_tensors(self, model, ops, outputs)

@@ -33,7 +33,7 @@ def _run_call(family, call, tensors):
     masks = [family.mask_of(t) for t in inputs]
     if len(inputs) == 1:
         (inputs,), (masks,) = inputs, masks
-    kwargs = dict(call.node.arguments or {})
+    kwargs = arguments_of(call)
     # A model inside another one leaves the masks of its last call in the arguments of its nodes.
     if wrapping.accepts(layer, "mask") and kwargs.get("mask") is None:
         kwargs["mask"] = masks
@@ -46,6 +46,11 @@ def _run_call(family, call, tensors):
     for key, output, mask in zip(call.outputs, outputs, masks):
         family.set_mask(output, mask)
         tensors[key] = output
+
+
+def arguments_of(call):
+    """Return what a call is given beside tensors."""
+    return {} if call.node is call.layer else dict(call.node.arguments or {})  # a layer: of a list of them
 
 
 def _listed(value):

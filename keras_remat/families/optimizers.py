@@ -15,7 +15,12 @@ def slots(optimizer, weight):
             f"{type(optimizer).__name__}, which has none ({error}). Give the schedule in it a get_config, or "
             "compile the model without it."
         ) from error
-    build = getattr(twin, "build", None) or twin._create_all_weights  # up to TensorFlow 2.10
+    names = (
+        "build",
+        "_create_all_weights",
+        "_create_slots",
+    )  # the others up to TensorFlow 2.10, and up to 2.1
+    build = next(getattr(twin, name) for name in names if hasattr(twin, name))
     build([weight])
     return sum(map(bytes_of, (v for v in variables(twin) if len(v.shape)))) / bytes_of(weight)
 
