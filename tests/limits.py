@@ -34,8 +34,6 @@ LIMITS = (
         for tests in (
             "test_convert.py::test_model?*-operators?",
             "test_costs.py::test_calls_add_up_to_the_model?operators?",
-            "test_batches.py::test_costs_of_a_batch_follow_from_two?operators?",
-            "test_report.py::test_of_a_plain_model?operators?",
         )
     ),
     Limit(

@@ -63,7 +63,9 @@ def main():
 def parse_options():
     installed = [mode for mode in MODES if find_spec(MODES[mode].backend)]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one round, 2 steps each")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round, 2 steps each, plain and each block recomputed"
+    )
     parser.add_argument("--rounds", type=int, help="processes for each number (default 3)")
     parser.add_argument("--steps", type=int, help="measured steps in each process (default 5)")
     parser.add_argument(
@@ -73,7 +75,7 @@ def parse_options():
         default=installed,
         help="default: those of the backends that are installed",
     )
-    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), help="default: all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
     parser.add_argument(
         "--check",
@@ -84,6 +86,7 @@ def parse_options():
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
     options.steps = options.steps or (2 if options.quick else 5)
+    options.variants = options.variants or (["plain", "block"] if options.quick else list(VARIANTS))
     if options.check and not {"plain", "block"} <= set(options.variants):
         parser.error("--check compares the variants plain and block")
     for mode in options.modes:

@@ -30,7 +30,7 @@ class GraphConversion:
 
     def slots(self, optimizer):
         raise RematError(
-            "What an optimizer keeps is asked of one that makes variables at once, as none of this Keras does. "
+            "What an optimizer keeps is asked of one that makes variables at once, as this Keras's do not. "
             f"Received: a model that was compiled with {type(optimizer).__name__}. Find its largest batch "
             "before it is compiled, for Adam, which keeps two slots for each weight."
         )
