@@ -68,10 +68,14 @@ def _output_keys(family, model):
 
     Where Keras builds graphs, a conversion makes other tensors of the outputs than its segments name.
     """
-    before = [call for segment in family.segments(model) or () for call in segment.calls]
-    pairs = [pair for now, old in zip(family.calls(model), before) for pair in zip(now.outputs, old.outputs)]
-    names = dict(pairs)
-    return [names.get(key, key) for key in family.output_keys(model)]
+    keys, segments = family.output_keys(model), family.segments(model)
+    if not segments:
+        return keys
+    before = [call for segment in segments for call in segment.calls]
+    names = {}
+    for now, old in zip(family.calls(model), before):
+        names.update(zip(now.outputs, old.outputs))
+    return [names.get(key, key) for key in keys]
 
 
 def _of_segment(family, segment):

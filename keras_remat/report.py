@@ -32,11 +32,10 @@ class MemoryReport(NamedTuple):
     Example:
         >>> import keras
         >>> from keras_remat import Recompute, memory_report
-        >>> block = keras.Sequential([keras.layers.Dense(16, "relu", name="a"), keras.layers.Dense(4)])
+        >>> block = keras.Sequential([keras.layers.Dense(16, name="a"), keras.layers.Dense(4)])
         >>> model = keras.Sequential([keras.Input((4,)), Recompute(block), keras.layers.Dense(1)])
-        >>> row = memory_report(model, batch_size=10).layers[0]
-        >>> row.after_bytes, row.before_bytes > 2 * row.after_bytes
-        (160, True)
+        >>> [(row.before_bytes, row.after_bytes) for row in memory_report(model, batch_size=10).layers]
+        [(800, 160), (0, 0)]
     """
 
     layers: List[LayerRow]
@@ -81,13 +80,11 @@ def memory_report(model, *, batch_size=None, input_shapes=None):
     Example:
         >>> import keras
         >>> from keras_remat import memory_report, recompute_all
-        >>> layers = [keras.layers.Dense(8, "relu") for _ in range(9)]
+        >>> layers = [keras.layers.Dense(8) for _ in range(9)]
         >>> model = keras.Sequential([keras.Input((8,)), *layers])
         >>> report = memory_report(recompute_all(model, strategy=3), batch_size=100)
-        >>> report.before_bytes > 4 * report.after_bytes
-        True
-        >>> len(report.blocks), report.after_bytes, report.warnings
-        (3, 6400, [])
+        >>> len(report.blocks), report.before_bytes, report.after_bytes, report.warnings
+        (3, 25600, 6400, [])
     """
     family = family_of_graph(model)
     sizes = Sizes(batch_size, input_shapes)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, Callable, NamedTuple, Tuple
 
 import proofs
+import pytest
 from blocks import make_head, settled
 from proofs import (
     floats,
@@ -286,3 +287,12 @@ ZOO = {
     ),
     "states": Case(make_states, (floats(4, 5, 3),), unread=1),
 }
+
+
+def each(*everywhere):
+    """Parametrises a test with `case`: these models of the zoo, and where there is time for it all others."""
+    params = []
+    for name, case in ZOO.items():
+        needs = case.needs if name in everywhere else (*case.needs, "all models")
+        params.append(pytest.param(case, id=name, marks=pytest.mark.needs(*needs)))
+    return pytest.mark.parametrize("case", params)

@@ -70,10 +70,12 @@ class Target(NamedTuple):
 
     def has(self, name):
         """True if this Keras has a layer of that name, or a feature, which must be one of the table."""
+        if name[0].isupper():
+            return self.layer(name) is not None
         features = self.features
-        if name[0].islower() and name not in features:
+        if name not in features:
             raise ValueError(f"Tests need one of the features {sorted(features)}. Received: {name!r}.")
-        return self.layer(name) is not None or features.get(name, False)
+        return features[name]
 
     @property
     def features(self):
@@ -106,6 +108,9 @@ class Target(NamedTuple):
             "global seed": self.framework_name != "jax",  # Keras refuses it in traces
             # Of pages and docstrings. Some blocks are about tf_keras, which only the newest environment has.
             "doctests": self.is_keras3 and (tf is None or importlib.util.find_spec("tf_keras") is not None),
+            # Where what depends little on the Keras is tried with all models: one environment has the time.
+            "all models": self.name == "keras3-tensorflow"
+            and importlib.util.find_spec("tf_keras") is not None,
             "matplotlib": importlib.util.find_spec("matplotlib") is not None,
             **{framework: framework == self.framework_name for framework in ("tensorflow", "jax", "torch")},
             "devices": self.name != "keras" and _has(tf, "config.set_logical_device_configuration"),

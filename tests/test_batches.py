@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from models import ZOO, Kit, in_a_row, make_chain, make_plain_nest, make_skips
+from models import Kit, each, in_a_row, make_chain, make_plain_nest, make_skips
 
 from keras_remat import BudgetError, RematError, max_batch_size, plan
 from keras_remat.families import family_of
@@ -12,6 +12,7 @@ from keras_remat.planning.scaling import scaled, scaled_part
 from keras_remat.plans import Sizes
 
 MEMORY = 60_000
+ALL_MODELS = pytest.mark.needs("all models")
 
 
 def trace(model, batch_size, shape=None):
@@ -27,15 +28,18 @@ def bytes_in(part):
     return calls._replace(costs=costs)
 
 
-@pytest.mark.parametrize("name", ["convolutions", "nested", "penalties", "states"])
-def test_costs_of_a_batch_follow_from_two(name, target):
-    model = ZOO[name].make(Kit(target))
-    ends = [(n, trace(model, n)) for n in (2, 3)]  # a batch of one may be special
-    assert bytes_in(scaled_part(*ends, 7)) == bytes_in(trace(model, 7))
+@each("convolutions", "nested", "penalties", "states")
+def test_costs_of_a_batch_follow_from_two(case, target):
+    model = case.make(Kit(target))
+    ends = [(n, trace(model, n)) for n in (2, 3)]
+    for n in (5, 7):  # a batch of one may be special
+        assert bytes_in(scaled_part(*ends, n)) == bytes_in(trace(model, n))
 
 
-def test_costs_of_a_length_follow_from_two(keras, L):
+@pytest.mark.parametrize("recurrent", [False, pytest.param(True, marks=ALL_MODELS)], ids=["", "recurrent"])
+def test_costs_of_a_length_follow_from_two(recurrent, keras, L):
     layers = [L.Conv1D(4, 3, activation="relu"), L.Dropout(0.1), L.Dense(2)]
+    layers += [L.LSTM(4, return_sequences=True)] if recurrent else []
     model = in_a_row(keras, (None, 6), layers)
     ends = [(n, trace(model, 3, (3, n, 6))) for n in (8, 9)]
     for n in (5, 20):
@@ -87,9 +91,16 @@ def brute_force(model, memory, resident, **options):
     return n
 
 
+EVERYWHERE = {(make_chain, "auto"), (make_chain, "every"), (make_skips, "sqrt"), (make_plain_nest, 2)}
+
+
 @pytest.mark.parametrize(
     "make, strategy",
-    [(make_chain, "auto"), (make_chain, "every"), (make_skips, "sqrt"), (make_plain_nest, 2)],
+    [
+        pytest.param(make, strategy, marks=[] if (make, strategy) in EVERYWHERE else ALL_MODELS)
+        for make in (make_chain, make_skips, make_plain_nest)
+        for strategy in ("auto", "sqrt", "every", 2)
+    ],
 )
 def test_the_largest_batch(make, strategy, target):
     model = make(Kit(target))

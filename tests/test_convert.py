@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import steps
 from model_proofs import SOME, cut, prove_model, train
-from models import ZOO, Kit, make_chain, make_nested, make_plain_nest, make_plain_skips, make_skips
+from models import ZOO, Kit, each, make_chain, make_nested, make_plain_nest, make_plain_skips, make_skips
 from proofs import floats
 
 from keras_remat import RematError, UnsupportedFamilyError, plan, recompute_all, restore
@@ -17,10 +17,7 @@ TRACED = pytest.mark.modes("function", "graph")
 
 
 @pytest.mark.modes("loop", "function", "graph")
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=name, marks=pytest.mark.needs(*case.needs)) for name, case in ZOO.items()],
-)
+@each(*ZOO)
 def test_model(case, target, mode):
     prove_model(target, mode, case.make, case.x, cut, unread=case.unread, exact=case.exact)
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import plan_models
 import pytest
-from models import ZOO, Kit, make_chain
+from models import ZOO, Kit, each, make_chain
 
 from keras_remat import plan
 from keras_remat.families import family_of
@@ -33,9 +33,7 @@ def whole(keras, model):
     return keras.Model(inputs, model(inputs if len(inputs) > 1 else inputs[0]))
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=name, marks=pytest.mark.needs(*case.needs)) for name, case in ZOO.items()]
-)
+@each(*ZOO)
 def test_calls_add_up_to_the_model(case, target, keras):
     model = case.make(Kit(target))
     assert 0 < kept(costs_of(model)) == kept(costs_of(whole(keras, model)))

@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from models import ZOO, Kit, in_a_row, make_chain, make_plain_nest, make_skips
+from models import Kit, each, in_a_row, make_chain, make_plain_nest, make_skips
 from test_costs import costs_of, kept, whole
 
 from keras_remat import (
@@ -28,9 +28,9 @@ CONVERSIONS = {
 }
 
 
-@pytest.mark.parametrize("name", ["convolutions", "inputs", "nested", "penalties"])
-def test_of_a_plain_model(name, target, keras):
-    model = ZOO[name].make(Kit(target))
+@each("convolutions", "inputs", "nested", "penalties")
+def test_of_a_plain_model(case, target, keras):
+    model = case.make(Kit(target))
     report = memory_report(model, batch_size=BATCH)
     with recompute_enabled(False):
         assert report.before_bytes == report.after_bytes == kept(costs_of(whole(keras, model))) > 0

@@ -68,6 +68,9 @@ def parse_options():
         parser.error("--applications compares plans of its own; leave --plans out")
     if options.quick:
         models, plans, rounds = [plan_models.SMALLEST], QUICK, 1
+    unknown = set(options.models or ()) - {*plan_models.MODELS, *plan_models.SMALL, *models}
+    if unknown:
+        parser.error(f"there is no model {', '.join(sorted(unknown))}")
     options.models = options.models or list(models)
     options.plans, options.rounds = options.plans or list(plans), options.rounds or rounds
     return options

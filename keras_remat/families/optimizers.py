@@ -4,6 +4,9 @@ import re
 
 from keras_remat.errors import RematError
 
+# What makes the variables of an optimizer: the second up to TensorFlow 2.10, the third up to 2.1.
+_BUILDERS = ("build", "_create_all_weights", "_create_slots")
+
 
 def slots(optimizer, weight):
     """Return how many bytes `optimizer` keeps for each byte of weights, such as `weight`, that it trains."""
@@ -15,13 +18,7 @@ def slots(optimizer, weight):
             f"{type(optimizer).__name__}, which has none ({error}). Give the schedule in it a get_config, or "
             "compile the model without it."
         ) from error
-    names = (
-        "build",
-        "_create_all_weights",
-        "_create_slots",
-    )  # the others up to TensorFlow 2.10, and up to 2.1
-    build = next(getattr(twin, name) for name in names if hasattr(twin, name))
-    build([weight])
+    next(getattr(twin, name) for name in _BUILDERS if hasattr(twin, name))([weight])
     return sum(map(bytes_of, (v for v in variables(twin) if len(v.shape)))) / bytes_of(weight)
 
 
