@@ -117,6 +117,9 @@ class Target(NamedTuple):
             "saved models": tf is not None
             and not (self.is_symbolic or self.is_keras3)
             and self.version >= (2, 0),
+            "compiled functions": tf is not None
+            and not self.is_symbolic
+            and "jit_compile" in inspect.signature(tf.function).parameters,
             "counting allocators": _has(tf, "config.experimental.reset_memory_stats"),
             "version 1 variables": tf is not None and self.is_symbolic and not tf.executing_eagerly(),
             "generators": not self.is_symbolic and _has(tf, "random.Generator"),

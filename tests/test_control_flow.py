@@ -1,10 +1,11 @@
 """Blocks with conditions, loops and functions in them, with random numbers inside them."""
 
+import numpy as np
 import pytest
 from custom import make_layer, make_random_layer
 from proofs import floats
 
-from keras_remat import Recompute, RematError
+from keras_remat import Recompute, RematError, recompute_grad
 
 pytestmark = pytest.mark.modes("loop", "function", "graph")
 
@@ -172,6 +173,26 @@ def test_function_inside(prove, keras, tf):
         return inner(inner(inputs, kernel), kernel)
 
     prove(lambda: make_layer(keras, call), X, predict=False)
+
+
+@pytest.mark.needs("compiled functions")
+@pytest.mark.modes("loop", "function")
+def test_a_compiled_function_draws_once(mode, tf):
+    @tf.function(jit_compile=True)
+    def drop(tensor):
+        return tf.nn.dropout(tf.tanh(tensor), 0.5)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = recompute_grad(drop, enabled=True)(x)
+        return y, tape.gradient(y, x)
+
+    x = tf.constant(floats(20, 20))
+    y, grad = (tf.function(step) if mode == "function" else step)(x)
+    dropped = y.numpy() == 0
+    assert 100 < dropped.sum() < 300
+    np.testing.assert_array_equal(grad.numpy() == 0, dropped)
 
 
 @pytest.mark.modes("loop", "function")

@@ -1,7 +1,10 @@
 """Layers without time: dense, convolution, pooling, normalization, noise, embeddings."""
 
 import pytest
+from model_proofs import prove_model
 from proofs import floats, ints, zoo
+
+from keras_remat import recompute_all
 
 pytestmark = pytest.mark.modes("loop", "function", "graph")
 
@@ -67,6 +70,20 @@ def test_layer(case, prove, L):
 def test_grouped_convolution(name, prove, L):
     x = SERIES if name == "Conv1D" else IMAGE
     prove(lambda: getattr(L, name)(6, 3, groups=3, activation="tanh"), x)
+
+
+@pytest.mark.needs("grouped convolutions")
+@pytest.mark.modes("loop", "function")
+def test_all_before_a_grouped_convolution_runs_again(target, mode):
+    """It is a function that XLA compiles, which reads its weights itself."""
+
+    def make(kit):
+        inputs = kit.Input((6, 6, 4))
+        x = kit.Conv2D(4, 3, padding="same", activation="tanh")(inputs)
+        x = kit.Conv2D(4, 3, padding="same", groups=4)(x)
+        return kit.Model(inputs, kit.Dense(2)(kit.GlobalAveragePooling2D()(x)))
+
+    prove_model(target, mode, make, (floats(2, 6, 6, 4),), lambda model: recompute_all(model, strategy=1))
 
 
 MERGES = {

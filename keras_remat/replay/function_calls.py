@@ -1,11 +1,13 @@
 """Calls of `tf.function` in a block: their Python becomes part of it.
 
 Not of those that XLA must compile, which may use what only XLA can, as the grouped convolutions of Keras on a
-CPU do: they stay functions as long as a second call does what the first did.
+CPU do: they stay functions as long as a second call does what the first did. In graphs they are traced anew
+as part of the block, which reads variables and draws seeds for them.
 """
 
 import tensorflow as tf
 from tensorflow.python.eager import def_function, function
+from tensorflow.python.framework import ops
 
 from keras_remat.replay import scope as scopes
 from keras_remat.replay.autograph import converted_in_function
@@ -17,12 +19,15 @@ def _call_function(original, self, *args, **kwargs):
     if not in_block() or scopes.scopes()[-1].everywhere:
         return original(self, *args, **kwargs)
     python_function = self._python_function
-    if getattr(self, "_jit_compile", None):  # TensorFlow 2.5+
-        compiled = _repeatable(self, args, kwargs) if is_eager_block() else self
+    is_compiled, is_eager = getattr(self, "_jit_compile", None), is_eager_block()  # TensorFlow 2.5+
+    if is_compiled and is_eager:
+        compiled = _repeatable(self, args, kwargs)
         if compiled is not None:
             return original(compiled, *args, **kwargs)
     if self._autograph:
         python_function = converted_in_function(python_function)
+    if is_compiled and not is_eager:
+        return original(_own(python_function), *args, **kwargs)
     return python_function(*args, **kwargs)
 
 
@@ -36,6 +41,17 @@ def _repeatable(function, args, kwargs):
     if stateful == {"ReadVariableOp"}:  # a new trace reads variables as they are in this run
         return tf.function(function._python_function, autograph=function._autograph, jit_compile=True)
     return None
+
+
+def _own(call):
+    """Return the compiled function that runs `call` as part of the block in whose graph it is called."""
+    scope = scopes.scopes()[-1]
+
+    def run(*args, **kwargs):
+        scope.functions.append(ops.get_default_graph())
+        return call(*args, **kwargs)
+
+    return tf.function(run, autograph=False, jit_compile=True)
 
 
 def _with_values(original, self, *args, **kwargs):

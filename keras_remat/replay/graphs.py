@@ -24,9 +24,9 @@ _CONTROL_FLOW = _LOOPS + (CondBranchFuncGraph,)
 def block_graph(everywhere=True):
     """Return the graph of the outermost block that the current graph is a branch or loop body of.
 
-    None if there is none: a function that is traced while a block runs is not the block's, and may
-    be cached, so it must see nothing of the block. A scope that is open everywhere counts as a block,
-    unless `everywhere` is false.
+    None if there is none: a function that is traced while a block runs may be cached, so it must see
+    nothing of the block, unless a scope says that it is the block's own. A scope that is open everywhere
+    counts as a block, unless `everywhere` is false.
     """
     found = None
     everywhere = everywhere and any(scope.everywhere for scope in scopes())
@@ -35,10 +35,14 @@ def block_graph(everywhere=True):
     while graph is not None:
         if everywhere or id(graph) in graphs:
             found = graph
-        if not isinstance(graph, _CONTROL_FLOW):
+        if not isinstance(graph, _CONTROL_FLOW) and not _is_own_function(graph):
             break
         graph = graph.outer_graph
     return found
+
+
+def _is_own_function(graph):
+    return any(graph is own for scope in scopes() for own in scope.functions)
 
 
 def iterations(outer):

@@ -37,6 +37,7 @@ class Scope:
         self.log = [] if log is None else log
         self.written = {}
         self.lifted = set()
+        self.functions = []  # graphs of functions that are part of the block
         self._position = 0
 
     def next(self, what):
