@@ -66,8 +66,9 @@ def recompute_all(
     Raises:
       UnsupportedFamilyError: if `model` is no model of a supported Keras.
       BudgetError: if no plan fits `memory_budget`; it has the smallest budget that does.
-      RematError: if an argument is none of the above, nothing matches, or a subclassed model has no
-        list of like layers and `match` is not given.
+      RematError: if an argument is none of the above, nothing matches, or `match` is not given and a
+        subclassed model has no list of like layers, or a Sequential of Keras 2.3.1 or tf.keras 1.x no
+        input shape.
 
     Example:
         >>> import keras
@@ -91,7 +92,8 @@ def recompute_all(
     if isinstance(strategy, Plan):
         cut = _planned_cut(family, model, strategy, exclude)
     elif matches is not None or family.calls(model) is None:
-        _check_no_cut(model, request)
+        if matches is None:
+            _check_no_cut(family, model, request)
         layers = _chosen_layers(family, model, matches, excluded, match)
     else:
         cut, _ = request.cut(family, model, excluded=excluded)
@@ -167,8 +169,13 @@ def _family_of_model(model):
     return family
 
 
-def _check_no_cut(model, request):
+def _check_no_cut(family, model, request):
     """Raise if a model without a graph is to be cut; that each of its blocks is one goes without saying."""
+    if type(model).call.__module__.startswith(family.root + "."):
+        raise RematError(
+            "This Keras makes the graph of a Sequential, along which it is cut, when it knows the shape of its "
+            f"inputs. Received: {model.name!r}, which has none yet. Give its first layer input_shape=..."
+        )
     if request.strategy not in ("auto", "every") or request.budget is not None:
         asked = "a memory_budget" if request.budget is not None else f"strategy={request.strategy!r}"
         raise RematError(

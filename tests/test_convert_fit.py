@@ -5,33 +5,48 @@ from model_proofs import COPY, count_again, cut
 from models import Kit, make_chain, set_weights
 from proofs import assert_same, floats, get_weights
 
-from keras_remat import restore
+from keras_remat import RematError, recompute_all, restore
 
 X = (floats(4, 6),)
 
 
+def make_late(target):
+    """A Sequential that is built by its first batch."""
+    kit = Kit(target)
+    layers = [kit.Dense(5, activation="tanh", kernel_initializer=target.initializer(3)) for _ in range(4)]
+    return kit.Sequential([*layers, kit.Dense(2, kernel_initializer=target.initializer(3))])
+
+
 @pytest.mark.modes("fit", "fit-eager")
 def test_chain_without_input_shape(target, mode):
-    """A Sequential that is built by its first batch, long after it was converted."""
+    """A Sequential that is built long after it was converted; one without a graph has chosen blocks."""
 
     def trained(convert):
         target.reset()
-        kit = Kit(target, marked=True)
-        model = kit.Sequential(
-            [kit.Dense(5, activation="tanh", kernel_initializer=target.initializer(3)) for _ in range(4)]
-            + [kit.Dense(2, kernel_initializer=target.initializer(3))]
-        )
-        convert(model)
+        model = convert(make_late(target))
         model.compile(target.sgd(), "mse", run_eagerly=mode == "fit-eager")
         y = floats(4, 2, seed=5)
         losses = model.fit(X[0], y, epochs=3, shuffle=False, verbose=0).history["loss"]
         return losses, get_weights(model), getattr(model, "input_shape", None)
 
-    plain, converted = trained(lambda model: None), trained(cut)
-    assert plain[2] == converted[2]
-    assert_same("losses", plain[0], converted[0], 1e-6)
-    for i, weights in enumerate(zip(plain[1], converted[1])):
+    def converted(model):
+        return recompute_all(model, match=target.layer("Dense")) if target.is_symbolic else cut(model)
+
+    plain, ours = trained(lambda model: model), trained(converted)
+    assert plain[2] == ours[2]
+    assert_same("losses", plain[0], ours[0], 1e-6)
+    for i, weights in enumerate(zip(plain[1], ours[1])):
         assert_same(f"weight {i}", *weights, tolerance=1e-6)
+
+
+@pytest.mark.needs("version 1 models")
+@pytest.mark.parametrize("convert", [recompute_all, cut])
+def test_chain_that_has_no_graph_yet(convert, target):
+    """Keras before TensorFlow 2 knows nothing of such a chain but its layers: it says what to change."""
+    target.reset()
+    model = make_late(target)
+    with pytest.raises(RematError, match=f"'{model.name}', which has none yet. Give its first layer input_shape"):
+        convert(model)
 
 
 @pytest.mark.modes("fit", "fit-eager")
