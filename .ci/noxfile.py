@@ -84,6 +84,8 @@ def add_cell(cell):
         options = ("--target", cell.target, f"--junitxml={junit}")
         if cell is FIRST:  # it runs alone
             options += ("-n", "2", "--dist", "loadfile")
+        if cell.part and not os.environ.get("WHOLE"):
+            options += ("--part", cell.part)
         args = ("-m", "pytest", "tests", *options, *session.posargs)
         run_python(session, cell.environment.name, *args, **ON_CPU)
 

@@ -6,6 +6,7 @@ Each test that asks for `mode` runs in all modes that the target has, or in thos
 
 import gc
 import os
+from collections import defaultdict
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -20,6 +21,7 @@ import targets
 
 def pytest_addoption(parser):
     parser.addoption("--target", choices=targets.NAMES, help="the Keras under test")
+    parser.addoption("--part", help="N/M: of the tests of each file, every M-th from the N-th on")
 
 
 def pytest_configure(config):
@@ -52,8 +54,23 @@ def pytest_collection_modifyitems(config, items):
         limit = limits.limit_of(item.nodeid.rpartition("/")[2], config.target)
         if limit:
             item.add_marker(pytest.mark.xfail(reason=limit.reason, strict=True))
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = kept
+    items[:] = _part(kept, config.getoption("--part"))
+    config.hook.pytest_deselected(items=left_out + [item for item in kept if item not in set(items)])
+
+
+def _part(items, part):
+    """List the items of a part: some of each file, and all that are limits, for the page of these."""
+    if part is None:
+        return items
+    number, count = map(int, part.split("/"))
+    files = defaultdict(list)
+    for item in items:
+        if not item.get_closest_marker("xfail"):
+            files[item.fspath].append(item)
+    chosen = set()
+    for tests in files.values():
+        chosen.update(tests[number - 1 :: count] or tests[:1])
+    return [item for item in items if item in chosen or item.get_closest_marker("xfail")]
 
 
 def pytest_runtest_logfinish():

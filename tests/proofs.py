@@ -190,14 +190,12 @@ def set_weights(model, seed=7):
     """Give a model the same weights whatever its initializers drew; state is positive."""
     rng = np.random.RandomState(seed)
     trainable = {id(weight) for weight in model.trainable_weights}
-    for weight in list_weights(model):
-        if "float" not in str(weight.dtype):
-            continue
-        value = rng.uniform(-0.6, 0.6, tuple(map(int, weight.shape)))
-        value = value if id(weight) in trainable else np.abs(value) + 0.1
-        targets.current().set_value(weight, value)
+    weights = [w for w in list_weights(model) if "float" in str(w.dtype)]
+    values = [rng.uniform(-0.6, 0.6, tuple(map(int, w.shape))) for w in weights]
+    values = [v if id(w) in trainable else np.abs(v) + 0.1 for v, w in zip(values, weights)]
+    targets.current().set_values(list(zip(weights, values)))
 
 
 def get_weights(model):
-    """Copies: Keras may hand out the buffers of the weights themselves."""
-    return [targets.current().get_value(weight) for weight in list_weights(model)]
+    """The values of a model's weights."""
+    return targets.current().get_values(list_weights(model))

@@ -181,18 +181,21 @@ class Target(NamedTuple):
             return one if training else other
         return self.keras.backend.in_train_phase(one, other, training=training)
 
-    def set_value(self, variable, value):
-        """Give a variable a value."""
-        if self.is_keras3:
-            variable.assign(value)
+    def set_values(self, pairs):
+        """Give each variable of `pairs` the value beside it; in a graph without making ops, which takes long."""
+        if self.is_symbolic and self.version < (2, 0):
+            session = self.tf.compat.v1.keras.backend.get_session()
+            values = {variable.initializer.inputs[1]: value for variable, value in pairs}
+            session.run([variable.initializer for variable, _ in pairs], values)
         else:
-            self.keras.backend.set_value(variable, value)
+            for variable, value in pairs:
+                variable.assign(value)
 
-    def get_value(self, variable):
-        """A copy of a variable's value: Keras may hand out the buffer of the weight itself."""
+    def get_values(self, variables):
+        """Copies of the variables' values: Keras may hand out the buffers of the weights themselves."""
         if self.is_keras3:
-            return np.array(self.keras.ops.convert_to_numpy(variable.value))
-        return np.array(self.keras.backend.get_value(variable))
+            return [np.array(self.keras.ops.convert_to_numpy(v.value)) for v in variables]
+        return list(map(np.array, self.keras.backend.batch_get_value(variables)))
 
     def recording(self):
         """Let a plain model draw the numbers that recomputed blocks draw."""

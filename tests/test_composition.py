@@ -109,7 +109,7 @@ def test_deep_copies(mode, target, keras, L):
     recompute_all(holder, match="converted")
     for block in (wrapped, converted):
         twin = copy.deepcopy(block)
-        kernel, bias = [target.get_value(weight) * 2.0 + 1.0 for weight in twin.weights]
+        kernel, bias = [value * 2.0 + 1.0 for value in target.get_values(twin.weights)]
         twin.set_weights([kernel, bias])
         np.testing.assert_allclose(to_numpy(twin(x)), X @ kernel + bias, rtol=1e-5)
         assert np.abs(to_numpy(twin(x)) - to_numpy(block(x))).max() > 0.1

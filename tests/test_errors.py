@@ -102,13 +102,12 @@ def test_bad_variable(monkeypatch, target, keras, L):
 def train(target, layer, model):
     """Loss, gradients and weights of one step of the model that is the layer, which is undone."""
     weights = target.weights_of(layer)
-    before = [target.get_value(weight) for weight in weights]
+    before = target.get_values(weights)
     try:
         step = steps.trainer(target, "loop", model).train([X], X, 1)[0]
         return [step.loss, *step.grads, *get_weights(layer)]
     finally:
-        for weight, value in zip(weights, before):
-            target.set_value(weight, value)
+        target.set_values(list(zip(weights, before)))
 
 
 def assert_fails_and_recovers(target, layer, failure, fail):
