@@ -173,8 +173,8 @@ def _check_no_cut(family, model, request):
     """Raise if a model without a graph is to be cut; that each of its blocks is one goes without saying."""
     if type(model).call.__module__.startswith(family.root + "."):
         raise RematError(
-            "This Keras makes the graph of a Sequential, along which it is cut, when it knows the shape of its "
-            f"inputs. Received: {model.name!r}, which has none yet. Give its first layer input_shape=..."
+            "This Keras makes the graph of a Sequential, along which it is cut, when it knows the shape of "
+            f"its inputs. Received: {model.name!r}, which has none yet. Give its first layer input_shape=..."
         )
     if request.strategy not in ("auto", "every") or request.budget is not None:
         asked = "a memory_budget" if request.budget is not None else f"strategy={request.strategy!r}"

@@ -182,7 +182,7 @@ class Target(NamedTuple):
         return self.keras.backend.in_train_phase(one, other, training=training)
 
     def set_values(self, pairs):
-        """Give each variable of `pairs` the value beside it; in a graph without making ops, which takes long."""
+        """Give each variable of `pairs` the value beside it; in a graph without making ops, which is slow."""
         if self.is_symbolic and self.version < (2, 0):
             session = self.tf.compat.v1.keras.backend.get_session()
             values = {variable.initializer.inputs[1]: value for variable, value in pairs}

@@ -45,7 +45,7 @@ def test_chain_that_has_no_graph_yet(convert, target):
     """Keras before TensorFlow 2 knows nothing of such a chain but its layers: it says what to change."""
     target.reset()
     model = make_late(target)
-    with pytest.raises(RematError, match=f"'{model.name}', which has none yet. Give its first layer input_shape"):
+    with pytest.raises(RematError, match=f"'{model.name}', which has none yet. Give its first layer"):
         convert(model)
 
 
