@@ -105,13 +105,16 @@ def application(name, batch, size=224):
 
 
 def applications():
-    """All of keras.applications: {name: maker}, with images as small as they take."""
+    """All of keras.applications: {name: maker}, with images as small as they take.
+
+    The batch is so large that activations fill the memory, and not the few gradients of weights in flight.
+    """
     import client_models
     import keras
 
     names = [name for name in client_models.names() if hasattr(keras.applications, name)]
     sides = {name: client_models.SMALLEST.get(name, client_models.SIDE) for name in names}
-    return {name: lambda name=name: application(name, 8, sides[name]) for name in names}
+    return {name: lambda name=name: application(name, 32, sides[name]) for name in names}
 
 
 def make(name):

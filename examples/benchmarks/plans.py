@@ -6,7 +6,7 @@ tensors at a time, from TensorFlow's records of their allocation, which is what 
 of the heap above what was in use before the step. The heap also has what kernels take for themselves: on a
 CPU without oneDNN, copies of matrices and patches of images, tens of megabytes at a time.
 
-With `--applications` it is all of `keras.applications`, small images and a batch of eight. At the end are the
+With `--applications` it is all of `keras.applications`, small images and a batch of 32. At the end are the
 names of models whose plan takes more than no plan, or than the plan "sqrt": there should be none.
 
     python examples/benchmarks/plans.py [--quick] [--small | --applications] [--models NAME...]
