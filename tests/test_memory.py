@@ -14,7 +14,7 @@ import steps
 from model_proofs import COPY
 from proofs import floats, set_weights
 
-from keras_remat import Recompute, RecomputeSequential
+from keras_remat import Recompute, RecomputeSequential, recompute_all
 
 X = floats(4, 8)
 COUNT = 6
@@ -176,6 +176,38 @@ def test_compiled_step_needs_less(is_residual, mode, target, keras):
     assert choices == [0, 8]  # not every XLA needs them: each second run waits by data, too
 
 
+def temporary_bytes(target, mode, make, wrap, x):
+    """What XLA sets aside for a step of a chain of eight blocks."""
+    target.reset()
+    layers = [target.keras.Input(x.shape[1:]), *(wrap(make()) for _ in range(8))]
+    return steps.trainer(target, mode, target.keras.Sequential(layers)).temporary_bytes([x], x)
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.modes("function")
+def test_compiled_blocks_draw_their_numbers_late(mode, target, keras, L):
+    """XLA would draw all random numbers of a step before it computes anything."""
+
+    def make():
+        return keras.Sequential([L.Dense(64, "tanh"), L.Dropout(0.1)])
+
+    x = floats(1024, 64)
+    plain, ours = (temporary_bytes(target, mode, make, wrap, x) for wrap in (lambda layer: layer, Recompute))
+    assert 2 * ours < plain
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.modes("function")
+def test_compiled_blocks_copy_no_weights(mode, target, keras, L):
+    """Beside its gradient, each weight has room for one transposed copy, as convolutions need."""
+
+    def make():
+        return L.Conv2D(64, 3, padding="same", activation="tanh")
+
+    weight = 4 * 64 * 64 * 9
+    assert temporary_bytes(target, mode, make, Recompute, floats(1, 8, 8, 64)) < 2.5 * weight
+
+
 @pytest.mark.needs("jax")
 @pytest.mark.modes("loop")
 @pytest.mark.parametrize("differentiated", [True, False])
@@ -235,3 +267,38 @@ def test_nothing_is_kept_without_a_tape(mode, target, keras, tf):
     del inner
     gc.collect()
     assert held() is None and outputs.shape == (4, 2)
+
+
+@pytest.mark.needs("told runs")
+@pytest.mark.modes("loop")
+@pytest.mark.parametrize(
+    "arguments", [{"strategy": 1}, {"strategy": "every", "exclude": "minus_.*"}], ids=str
+)
+def test_what_nobody_reads_any_more_is_let_go(arguments, target, mode, keras):
+    """Keras holds what all layers put out until the call of a model ends; a converted model does not."""
+    target.reset()
+    outputs, held = [], []
+
+    def watched(layer):
+        call = layer.call
+
+        def noted(*args, **kwargs):
+            gc.collect()  # functions of PyTorch for trees leave cycles
+            held.append(sum(made() is not None for made in outputs))
+            result = call(*args, **kwargs)
+            outputs.append(weakref.ref(result))
+            return result
+
+        layer.call = noted
+        return layer
+
+    x = keras.Input((8,))
+    y = keras.layers.Dense(8)(x)
+    for i in range(12):
+        y = watched(keras.layers.Lambda(lambda t: -t, name=f"minus_{i}"))(y)
+    model = recompute_all(keras.Model(x, keras.layers.Dense(2)(y)), **arguments)
+    trainer = steps.trainer(target, mode, model)
+    outputs.clear()
+    held.clear()
+    trainer.train([X], floats(4, 2), 1)
+    assert len(held) in (12, 24) and max(held) <= 2

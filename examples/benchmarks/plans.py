@@ -1,16 +1,17 @@
 """Training steps under several plans: predicted and measured peak, and their time.
 
-Each model has a process of its own, in which the plans take turns. A step is a `tf.function` that sums up the
-gradients of weights as they come, so that they are not what fills the memory. Measured are the most bytes of
-tensors at a time, from TensorFlow's records of their allocation, which is what a plan predicts, and the peak
-of the heap above what was in use before the step. The heap also has what kernels take for themselves: on a
-CPU without oneDNN, copies of matrices and patches of images, tens of megabytes at a time.
+Each model has a process of its own, in which the plans take turns. A step sums up the gradients of weights as
+they come, so that they are not what fills the memory. Measured are the most bytes of tensors at a time, which
+is what a plan predicts: from TensorFlow's records of their allocation, from XLA's plan of a compiled step on
+JAX, from the ops that run on PyTorch. And the peak of the heap above what was in use before the step. The
+heap also has what kernels take for themselves: on a CPU without oneDNN, copies of matrices and patches of
+images, tens of megabytes at a time.
 
 With `--applications` it is all of `keras.applications`, small images and a batch of 32. At the end are the
 names of models whose plan takes more than no plan, or than the plan "sqrt": there should be none.
 
-    python examples/benchmarks/plans.py [--quick] [--small | --applications] [--models NAME...]
-                                        [--plans PLAN...] [--rounds N] [--json FILE]
+    python examples/benchmarks/plans.py [--quick] [--small | --applications] [--backend BACKEND]
+                                        [--models NAME...] [--plans PLAN...] [--rounds N] [--json FILE]
 """
 
 import argparse
@@ -38,7 +39,8 @@ def main():
     results = {}
     for model in options.models:
         rounds = ("--rounds", options.rounds, "--plans", *options.plans)
-        results[model] = [json.loads(line) for line in heap.run(__file__, "--child", model, *rounds)]
+        lines = heap.run(__file__, "--child", model, *rounds, env={"KERAS_BACKEND": options.backend})
+        results[model] = list(map(json.loads, lines))
         print(as_table({model: results[model]}), flush=True)
     print("\n" + as_table(results))
     if options.applications:
@@ -53,6 +55,7 @@ def parse_options():
     parser.add_argument("--quick", action="store_true", help="one small model, one round")
     parser.add_argument("--small", action="store_true", help="small models of many kinds, for their memory")
     parser.add_argument("--applications", action="store_true", help="keras.applications, for their memory")
+    parser.add_argument("--backend", choices=("tensorflow", "jax", "torch"), default="tensorflow")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="names, as in the table")
     parser.add_argument("--plans", nargs="+", metavar="PLAN", help=f"of {', '.join(PLANS)}")
     parser.add_argument("--rounds", type=int, help="measured steps under each plan (default 5)")
@@ -78,52 +81,53 @@ def parse_options():
 
 def measure(name, choices, rounds):
     """Yield what is found of each plan that there is for a model."""
-    import records
-    import tensorflow as tf
+    import keras
 
     from keras_remat import recompute_all, restore
 
+    records = records_of(keras.backend.backend())
     model, x = plan_models.make(name)
-    x, steps, plans = (
-        tf.nest.map_structure(tf.constant, x),
-        {},
-        choose(model, choices, len(tf.nest.flatten(x)[0])),
-    )
-    for choice, found in plans.items():
+    steps, plans = {}, choose(model, choices, len(keras.tree.flatten(x)[0]))
+
+    def convert(choice):
         restore(model)
         if choice != "none":
-            recompute_all(model, strategy=found)
-        steps[choice] = make_step(tf, model, x)
+            recompute_all(model, strategy=plans[choice])
+
+    for choice in plans:
+        convert(choice)
+        steps[choice] = records.make_step(model, x)
         steps[choice]()
     counted, peaks, seconds = heap.heap_of_this_process(), {}, {}
     for _ in range(rounds):
         for choice, step in steps.items():
+            convert(choice)  # what PyTorch runs is the model as it is
             heap.settle()
             peak, start = counted.watch(), time.perf_counter()
             [float(t) for t in step()]
             seconds.setdefault(choice, []).append(time.perf_counter() - start)
             peaks.setdefault(choice, []).append(peak())
     for choice, found in plans.items():
+        convert(choice)
         yield {
             "plan": choice,
             "predicted": found.baseline_bytes if choice == "none" else found.peak_bytes,
-            "tensors": records.peaks(steps[choice])[0],
+            "tensors": records.peak(steps[choice]),
             "heap": int(statistics.median(peaks[choice])),
             "seconds": seconds[choice],
             "work": 0.0 if choice == "none" else found.extra_work,
         }
 
 
-def make_step(tf, model, x):
-    @tf.function
-    def step():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(tf.cast(model(x, training=True), "float32")))
-        grads = tape.gradient(loss, model.trainable_variables)
-        sums = [tf.reduce_sum(tf.convert_to_tensor(grad)) for grad in grads if grad is not None]
-        return loss, tf.add_n(sums)
-
-    return step
+def records_of(backend):
+    """Return the module that makes steps, and knows what they hold, on a backend of Keras."""
+    if backend == "jax":
+        import jax_records as records
+    elif backend == "torch":
+        import torch_records as records
+    else:
+        import records
+    return records
 
 
 def choose(model, choices, batch_size):

@@ -1,8 +1,7 @@
-"""What a step of a `tf.function` holds in tensors, by TensorFlow's own records of their allocation.
+"""A training step as a `tf.function`, and what it holds in tensors, by TensorFlow's records of allocation.
 
 The step's graph runs in a session with full tracing, where each op reports what it allocates and when that is
-freed. What an op allocates and does not put out is its workspace and counted apart; buffers that Eigen takes
-to multiply matrices are in no record, but the heap counter sees them.
+freed. What an op allocates and does not put out is its workspace and not counted.
 """
 
 import tensorflow as tf
@@ -10,9 +9,24 @@ import tensorflow as tf
 V1 = tf.compat.v1
 
 
-def peaks(function, *args):
-    """Return the most bytes that tensors take at a time, and the same with workspaces, in one run."""
-    concrete = function.get_concrete_function(*args)
+def make_step(model, x):
+    """Return a function that runs a step and returns its loss and the sum of all gradients."""
+    x = tf.nest.map_structure(tf.constant, x)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(tf.cast(model(x, training=True), "float32")))
+        grads = tape.gradient(loss, model.trainable_variables)
+        sums = [tf.reduce_sum(tf.convert_to_tensor(grad)) for grad in grads if grad is not None]
+        return loss, tf.add_n(sums)
+
+    return step
+
+
+def peak(step):
+    """Return the most bytes that tensors take at a time in a run of a step."""
+    concrete = step.get_concrete_function()
     graph, captured = concrete.graph, _values_of_captures(concrete.graph)
     with tf.Graph().as_default() as copy:
         resources = [_placed(inner, captured) for _, inner in graph.captures]
@@ -24,8 +38,7 @@ def peaks(function, *args):
             session.run([initializer for _, made in resources for initializer in made])
             session.run(fetches)
             session.run(fetches, options=options, run_metadata=metadata)
-    tensors, workspaces = _records(metadata.step_stats)
-    return _peak(tensors), _peak(tensors + workspaces)
+    return _peak(_records(metadata.step_stats))
 
 
 def _values_of_captures(graph):
@@ -46,17 +59,15 @@ def _placed(inner, captured):
 
 
 def _records(stats):
-    """List (time, bytes) of tensors and of workspaces; bytes are negative where they are freed."""
-    tensors, workspaces = [], []
+    """List (time, bytes) of tensors; bytes are negative where they are freed."""
+    found = []
     for device in stats.dev_stats:
         for node in device.node_stats:
             described = [output.tensor_description.allocation_description for output in node.output]
             put_out = {found.allocated_bytes for found in described}
-            for memory in node.memory:
-                for record in memory.allocation_records:
-                    found = tensors if abs(record.alloc_bytes) in put_out else workspaces
-                    found.append((record.alloc_micros, record.alloc_bytes))
-    return tensors, workspaces
+            records = [record for memory in node.memory for record in memory.allocation_records]
+            found += [(r.alloc_micros, r.alloc_bytes) for r in records if abs(r.alloc_bytes) in put_out]
+    return found
 
 
 def _peak(records):

@@ -88,9 +88,9 @@ def run(call):
     entry = traces.find(key, arrays)
     if entry is not None:
         return entry[0], entry[1](*tensors)
+    entry = call, _checkpointed(call), held  # what is held keeps its id
     call.is_kept, call.tensors, call.state.tensors = True, None, []
     randomness = repr(host_random.state())
-    entry = call, _checkpointed(call), held  # what is held keeps its id
     results = entry[1](*tensors)
     # Else the trace holds a loss, or the value of a variable, that is no input, or a number Python has drawn.
     if not call.state.entries and not call.state.earlier and repr(host_random.state()) == randomness:
@@ -99,7 +99,12 @@ def run(call):
 
 
 def _checkpointed(call):
-    return jax.checkpoint(lambda *tensors: call(list(tensors)), policy=jax_lowering.policy)
+    def run(*tensors):
+        return call(jax_lowering.with_late_seeds(list(tensors)))
+
+    variables = call.state.tensors
+    inputs = call.tensors[: len(call.tensors) - len(variables)]
+    return jax.checkpoint(run, policy=jax_lowering.policy_of(inputs, variables))
 
 
 def _traces_of(block):

@@ -1,5 +1,7 @@
 """What a call costs on PyTorch, by a run on tensors without data, whose saved tensors are noted."""
 
+import weakref
+
 import torch
 from torch._subclasses.fake_tensor import (  # 2.1+; no public names
     FakeTensor,
@@ -34,13 +36,15 @@ def _trace(run, inputs, weights):
         again = meter.work  # a second run ends where the last tensor is saved
         return tensor
 
-    with torch.enable_grad(), _Meter() as meter, torch.autograd.graph.saved_tensors_hooks(note, _unpack):
-        outputs = list(run(weights, *inputs))
     given = {_key(t): i for i, t in enumerate(inputs)}
     resident = {_key(t) for t in weights}
+    alive = _Alive({*given, *resident})
+    with torch.enable_grad(), alive, _Meter() as meter:
+        with torch.autograd.graph.saved_tensors_hooks(note, _unpack):
+            outputs = list(run(weights, *inputs))
     made = [_key(t) for t in outputs]
     inner = [t for key, t in saved.items() if key not in given and key not in resident and key not in made]
-    return Traced(
+    traced = Traced(
         outputs=[(tuple(t.shape), t.dtype) for t in outputs],
         views=[given.get(key) for key in made],
         sizes=[0 if key in resident else t.numel() * t.element_size() for key, t in zip(made, outputs)],
@@ -50,9 +54,58 @@ def _trace(run, inputs, weights):
         work=meter.work,
         tail=meter.work - again,
         is_differentiable=any(t.requires_grad for t in outputs),
-        # Inputs and outputs that it reads, beside their gradients.
-        transient=sum(size_of(t) for key, t in saved.items() if key in given or key in made),
+        transient=0,
     )
+    saved.clear()
+    del inner
+    return traced._replace(transient=_transient(traced, alive, inputs, weights, outputs))
+
+
+def _transient(traced, alive, inputs, weights, outputs):
+    """Return what a call holds at the most beside what it keeps: in its run, or in that of its gradient.
+
+    A second run ends with all that is kept in front of a call in its place, as it is at the call's gradient.
+    """
+    made = {_key(t): size_of(t) for t in outputs if _key(t) in alive.sizes}
+    running = alive.most - traced.inner - sum(made.values())
+    targets = [t for t in outputs if t.requires_grad]
+    if not targets:
+        return max(0, running)
+    read = {_key(t): t for t, is_read in zip(inputs, traced.needs_inputs) if is_read and t.requires_grad}
+    put_out = {key for key, is_read in zip(map(_key, outputs), traced.needs_outputs) if is_read}
+    unread = sum(size for key, size in made.items() if key not in put_out)
+    for weight in weights:
+        if weight.requires_grad:
+            weight.register_post_accumulate_grad_hook(_drop_gradient)
+    with alive, _Meter():
+        alive.most = 0
+        incoming = [torch.ones_like(t) for t in targets]
+        torch.autograd.backward(targets, incoming)
+    places = sum(map(size_of, incoming)) + sum(size_of(t) for t in inputs if t.requires_grad)
+    held = alive.most - unread + sum(map(size_of, read.values()))
+    return max(0, running, held - places - traced.inner)
+
+
+def _drop_gradient(weight):
+    weight.grad = None
+
+
+class _Alive(TorchDispatchMode):
+    """Adds up the buffers that ops make, as long as they are there; `most` is the most since it was set."""
+
+    def __init__(self, known):
+        super().__init__()
+        self.known, self.sizes, self.most = known, {}, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in _tensors(result):
+            key = _key(tensor)
+            if key not in self.known and key not in self.sizes:
+                self.sizes[key] = size_of(tensor)
+                weakref.finalize(tensor.untyped_storage(), self.sizes.pop, key, None)
+        self.most = max(self.most, sum(self.sizes.values()))
+        return result
 
 
 def _unpack(tensor):

@@ -53,9 +53,9 @@ def convert(family, model, parts, runtime):
             segments.check_chain(model, layers)
         tensors = _inputs(family, model, inputs, mask)
         run = functools.partial(run_call, family, context=dict(kwargs, training=training))
-        for segment in parts:
-            segments.run_segment(family, model, segment, tensors, run, runtime)
-        return _outputs(family, model, tensors, parts)
+        keys = [parts[-1].outputs[0]] if is_sequential else [str(id(t)) for t in model.outputs]
+        outputs = segments.run_segments(family, model, parts, tensors, keys, run, runtime)
+        return outputs[0] if is_sequential else _packed(family, model, outputs)
 
     replaced.replace_call(model, call, segments=parts)
 
@@ -73,10 +73,7 @@ def _inputs(family, model, inputs, mask):
     return {"0": tree.pack_sequence_as(inputs, flat) if graph is None else flat[0]}
 
 
-def _outputs(family, model, tensors, parts):
-    if is_chain(family, model):
-        return tensors[parts[-1].outputs[0]]
-    outputs = [tensors[str(id(t))] for t in model.outputs]
+def _packed(family, model, outputs):
     packed = family.module("tree").pack_sequence_as(model._outputs_struct, outputs)
     return packed[0] if isinstance(packed, (list, tuple)) and len(packed) == 1 else packed
 

@@ -35,21 +35,36 @@ def check_chain(model, converted):
         )
 
 
-def run_segment(family, model, segment, tensors, run_call, runtime):
-    """Run a segment of `model`, as a block if it is one.
+def run_segments(family, model, parts, tensors, wanted, run_call, runtime):
+    """Run segments of `model` in order, blocks as such; return the tensors of the keys `wanted`.
 
     `run_call(call, tensors)` runs one call on tensors by their keys, and adds its outputs to them.
     """
 
+    def run(segment):
+        _run_segment(family, model, segment, tensors, run_call, runtime)
+
+    return _run_in_order(parts, run, tensors, wanted)
+
+
+def _run_in_order(parts, run, tensors, wanted):
+    """Run calls or segments, and let go of each tensor that none of the rest reads; return those `wanted`."""
+    last = {key: i for i, part in enumerate(parts) for key in (*part.inputs, *part.outputs)}
+    last.update(dict.fromkeys(wanted, len(parts)))
+    for i, part in enumerate(parts):
+        run(part)
+        for key in {*part.inputs, *part.outputs}:
+            if last[key] == i:
+                tensors.pop(key, None)
+    return [tensors[key] for key in wanted]
+
+
+def _run_segment(family, model, segment, tensors, run_call, runtime):
     def run(*inputs):
         local = dict(zip(segment.inputs, inputs))
         if segment.inside:
-            for inner in segment.inside:
-                run_segment(family, model, inner, local, run_call, runtime)
-        else:
-            for call in segment.calls:
-                run_call(call, local)
-        return [local[key] for key in segment.outputs]
+            return run_segments(family, model, segment.inside, local, segment.outputs, run_call, runtime)
+        return _run_in_order(segment.calls, lambda call: run_call(call, local), local, segment.outputs)
 
     inputs = [tensors[key] for key in segment.inputs]
     if segment.is_block:

@@ -84,12 +84,9 @@ def convert(family, model, parts, runtime):
             _build_chain(model, inputs)
         tensors = _chain_inputs(model, inputs, mask) if is_chain else _graph_inputs(model, inputs, mask)
         run = functools.partial(run_call, training=training)
-        for segment in parts:
-            segments.run_segment(family, model, segment, tensors, run, runtime)
-        if is_chain:
-            return tensors[parts[-1].outputs[0]]
-        outputs = [tensors[key] for key in keys]
-        return tf.nest.pack_sequence_as(model._nested_outputs, outputs)
+        wanted = [parts[-1].outputs[0]] if is_chain else keys
+        outputs = segments.run_segments(family, model, parts, tensors, wanted, run, runtime)
+        return outputs[0] if is_chain else tf.nest.pack_sequence_as(model._nested_outputs, outputs)
 
     replaced.replace_call(model, call, segments=parts)
 
