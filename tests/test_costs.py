@@ -40,7 +40,17 @@ def test_calls_add_up_to_the_model(case, target, keras):
 
 
 @pytest.mark.needs("keras 3")
-@pytest.mark.parametrize("name", ["ResNet50", "VGG16", "MobileNetV3Small", "DenseNet121", "EfficientNetB0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ResNet50",
+        "VGG16",
+        *(
+            pytest.param(name, marks=pytest.mark.needs("all models"))
+            for name in ("MobileNetV3Small", "DenseNet121", "EfficientNetB0")
+        ),
+    ],
+)
 def test_calls_of_models_of_others(name, keras):
     model = getattr(keras.applications, name)(weights=None, input_shape=(64, 64, 3))
     assert 0 < kept(costs_of(model)) == kept(costs_of(whole(keras, model)))

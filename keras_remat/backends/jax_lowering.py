@@ -2,10 +2,10 @@
 
 `jax.checkpoint` puts a barrier around what a second run reads and the gradients that it is for. XLA for CPUs
 takes barriers away before it orders the program, and may then run all blocks again before it needs any of
-them. It may also draw the random numbers of all blocks first, since these depend on seeds alone. So the inputs
-of a second run become choices that depend on the gradient, and the seeds of a run choices that depend on its
-other inputs. What is chosen is always the input: a number that equals itself and does not is none, which
-XLA does not know.
+them. It may also draw the random numbers of all blocks first, since these depend on seeds alone. So the
+inputs of a second run become choices that depend on the gradient, and the seeds of a run choices that depend
+on its other inputs. What is chosen is always the input: a number that equals itself and does not is none,
+which XLA does not know.
 """
 
 from typing import Any, FrozenSet, NamedTuple, Tuple
@@ -19,8 +19,8 @@ from jax._src.interpreters import mlir
 class Policy(NamedTuple):
     """Saves nothing, as no policy does. By its class, blocks are told from other uses of `jax.checkpoint`.
 
-    `resident` has the (shape, dtype) of variables that no other input has: a choice would copy these, and what
-    is computed from them waits for the other inputs anyway.
+    `resident` has the (shape, dtype) of variables that no other input has: a choice would copy these, and
+    what is computed from them waits for the other inputs anyway.
     """
 
     resident: FrozenSet[Tuple[Tuple[int, ...], Any]]
@@ -49,7 +49,7 @@ def _tied(*args, resident):
 
 
 def with_late_seeds(tensors):
-    """Return what a block is given, seeds and other whole numbers as choices that depend on the first float."""
+    """Return what a block is given, seeds and other whole numbers as choices that depend on a float."""
     probe = next((x for x in tensors if _is_float(x) and x.size), None)
     if probe is None or all(map(_is_float, tensors)):
         return tensors
