@@ -11,6 +11,9 @@ from collections import defaultdict
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+# On JAX most of a test is XLA's compiling, and a quarter of that LLVM's work on code that runs once. What
+# tests look at, XLA's own program and its buffers, is made before that.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.pop("RECOMPUTE", None)
 
 import limits
