@@ -17,6 +17,7 @@ from keras_remat.planning.intervals import intervals
 from keras_remat.planning.one_level import least_peaks, least_work
 from keras_remat.planning.simulate import plain, simulate
 from keras_remat.planning.steps import all_steps, and_long_steps, short_steps
+from keras_remat.planning.waiting import with_waiting
 
 MB = 10**6
 
@@ -201,6 +202,33 @@ def test_a_long_skip_is_held_all_the_way():
     calls = Calls(tuple(costs), {0: 100, 1: 1, 2: 1, 3: 1, 4: 1}, (4,))
     step = simulate(calls, choose(calls, "every"))
     assert min(moment.held for moment in step.timeline) >= 100
+
+
+def test_a_skip_waits_beside_its_gradient():
+    """On the way back from its last reader to its first, which still needs it."""
+    costs = [Cost(str(i), (i - 1,), (i,), needs=frozenset([i - 1])) for i in range(6)]
+    costs[4] = costs[4]._replace(inputs=(3, 0), needs=frozenset([3]))
+    calls = Calls(tuple(costs), {0: 100, 1: 10, 2: 10, 3: 10, 4: 110, 5: 1}, (5,))
+    assert [cost.transient for cost in with_waiting(calls).costs] == [0, 0, 100, 100, 0, 0]
+    blocks = choose(calls, "every")
+    gradients = [
+        [moment.held for moment in simulate(each, blocks).timeline if moment.what == "gradient"]
+        for each in (calls, with_waiting(calls))
+    ]
+    assert [b - a for a, b in zip(*gradients)] == [0, 0, 100, 100, 0, 0]
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(models(9))
+def test_what_waits_beside_its_gradient(calls):
+    """Each tensor that a call before needs, while gradients of calls run that do not, up to its last reader."""
+    n = len(calls.costs)
+    last = {key: i for i, cost in enumerate(calls.costs) for key in cost.outputs + cost.inputs}
+    last.update(dict.fromkeys(calls.results, n))
+    for i, (cost, found) in enumerate(zip(calls.costs, with_waiting(calls).costs)):
+        before = {key for earlier in calls.costs[:i] for key in earlier.needs if key in calls.sizes}
+        waiting = [key for key in before - cost.needs if last[key] > i]
+        assert found.transient - cost.transient == sum(calls.sizes[key] for key in waiting)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ class Cost(NamedTuple):
       tail: the part of `work` that is left out of a second run in which nothing reads its outputs: that
         of the last linear op, say, whose result no gradient needs.
       transient: bytes that are there only while its gradient runs, beside places for the gradients of its
-        inputs and outputs: what it needs of these, say, and gradients of weights.
+        inputs and outputs: what it needs of these, say, and gradients of weights. Tensors of other calls
+        that wait meanwhile are added by `waiting`.
 
     Example:
         >>> Cost("relu", ("x",), ("y",), needs=frozenset("y"), work=10.0).inner

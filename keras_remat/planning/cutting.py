@@ -9,6 +9,7 @@ from keras_remat.planning.calls import KEPT, Segment, between, last_readers, mov
 from keras_remat.planning.choose import choose, fit, over
 from keras_remat.planning.one_level import merged
 from keras_remat.planning.simulate import plain, simulate
+from keras_remat.planning.waiting import with_waiting
 
 _HALVINGS = 12  # of the share of memory that each run of calls gets, where a model has several
 
@@ -24,9 +25,10 @@ def by_strategy(part, strategy):
 
 
 def _blocks(part, solve):
-    found, last = [], last_readers(part.costs)
+    found, calls = [], with_waiting(part.costs)
+    last = last_readers(calls)
     for start, stop in models.runs(part):
-        solved = solve(between(part.costs, start, stop, last))
+        solved = solve(between(calls, start, stop, last))
         found += [moved(s, start) for s in solved if s.how != KEPT]
     return found
 
@@ -40,9 +42,9 @@ def by_budget(part, budget):
     Raises:
       BudgetError: nothing fits; it has the smallest budget that does.
     """
-    if not part.separate:
-        return models.Cut(part, [s for s in fit(part.costs, budget) if s.how != KEPT], {})
     calls = models.flat(part)
+    if not part.separate:
+        return models.Cut(part, [s for s in fit(calls, budget) if s.how != KEPT], {})
     if plain(calls).peak <= budget:
         return _with_share(part, 1.0)
     low, high = 0.0, 1.0

@@ -8,6 +8,7 @@ from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional
 from keras_remat.planning.calls import Calls, Segment
 from keras_remat.planning.costs import Tensors, UntraceableError
 from keras_remat.planning.estimates import Estimates
+from keras_remat.planning.waiting import with_waiting
 
 MANY = 4  # calls from which on a model inside a model is cut by itself
 
@@ -117,13 +118,17 @@ def with_costs(family, model, sizes, make):
 
 
 def flat(part):
-    """Return the `Calls` of a part with those of the parts inside it."""
+    """Return the `Calls` of a part with those of the parts inside it, and with what waits meanwhile."""
+    return with_waiting(_flat(part))
+
+
+def _flat(part):
     costs, sizes = [], dict(part.costs.sizes)
     for i, cost in enumerate(part.costs.costs):
         if i not in part.inner:
             costs.append(cost)
             continue
-        inner, names = flat(part.inner[i]), part.inner[i].names
+        inner, names = _flat(part.inner[i]), part.inner[i].names
         key_of = {key: names.get(key, (i, key)) for c in inner.costs for key in (*c.inputs, *c.outputs)}
         sizes.update({key_of[key]: size for key, size in inner.sizes.items() if key in key_of})
         costs += [_renamed(c, key_of) for c in inner.costs]

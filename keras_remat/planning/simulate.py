@@ -8,8 +8,8 @@ The walk knows nothing of how plans are found. Three rules say how long a tensor
   there beside both while the gradient of a call runs is the call's `transient`.
 - A run that keeps nothing holds a tensor until its last reader has run.
 
-This is less than the truth where a tensor that skips calls waits for one reader while its gradient has come
-from another. Solvers need it, because what a segment leaves must not depend on where later ones are cut.
+Where a tensor waits for one reader while its gradient has come from another, both have a place: the second
+one is in the transients of the calls between (`waiting`).
 """
 
 from collections import Counter
