@@ -221,7 +221,7 @@ def test_a_skip_waits_beside_its_gradient():
 @settings(deadline=None, derandomize=True, max_examples=60)
 @given(models(9))
 def test_what_waits_beside_its_gradient(calls):
-    """Each tensor that a call before needs, while gradients of calls run that do not, up to its last reader."""
+    """Each tensor that a call before needs, while gradients of others run, up to its last reader."""
     n = len(calls.costs)
     last = {key: i for i, cost in enumerate(calls.costs) for key in cost.outputs + cost.inputs}
     last.update(dict.fromkeys(calls.results, n))

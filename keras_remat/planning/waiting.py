@@ -7,6 +7,7 @@ counts as a transient of the calls between, which is the same under every plan.
 """
 
 from itertools import accumulate
+from typing import Any, Dict, List
 
 from keras_remat.planning.calls import last_readers
 
@@ -40,7 +41,7 @@ def with_waiting(calls):
 
 def _needers(calls):
     """Return {key: positions of calls that need it} of tensors that calls make."""
-    found = {}
+    found: Dict[Any, List[int]] = {}
     for i, cost in enumerate(calls.costs):
         for key in cost.needs:
             if key in calls.sizes:
