@@ -125,6 +125,15 @@ def test_what_a_loop_keeps(keras, L):
     assert costs_of(model).costs[1].inner >= 5 * BATCH * (6 * 4 + 3) * 4
 
 
+@pytest.mark.needs("tensorflow")
+def test_steps_of_a_loop_run_ahead(keras, L):
+    """Gradients of weights wait to be added up, one of each step; what is kept for a step is much smaller."""
+    inputs = keras.Input((12, 64))
+    model = keras.Model(inputs, L.Dense(2)(L.LSTM(64, return_sequences=True)(L.Dense(64)(inputs))))
+    one = 4 * (2 * 64 * 4 * 64)
+    assert costs_of(model).costs[1].transient >= 11 * one
+
+
 @pytest.mark.needs("version 1 variables")
 def test_variables_of_version_1(keras, tf):
     """What comes before a layer that is trained has a gradient, of whatever kind its variables are."""

@@ -1,8 +1,9 @@
 """A training step as a `tf.function`, and what it holds in tensors, by TensorFlow's records of allocation.
 
 The step's graph runs in a session with full tracing, where each op reports what it allocates and when that is
-freed. What an op allocates and does not put out is its workspace and not counted. Ops that wait for the same
-run in any order, which moves the peak by a tensor or two: it is the median of a few runs.
+freed. What an op allocates and does not put out, alone or in a list, is its workspace and not counted. Ops
+that wait for the same run in any order, which moves the peak by a tensor or two: it is the median of a few
+runs.
 """
 
 import statistics
@@ -73,10 +74,12 @@ def _records(stats):
     found = []
     for device in stats.dev_stats:
         for node in device.node_stats:
-            described = [output.tensor_description.allocation_description for output in node.output]
-            put_out = {found.allocated_bytes for found in described}
+            described = [output.tensor_description for output in node.output]
+            put_out = {found.allocation_description.allocated_bytes for found in described}
+            has_list = any(found.dtype == tf.variant.as_datatype_enum for found in described)
             records = [record for memory in node.memory for record in memory.allocation_records]
-            found += [(r.alloc_micros, r.alloc_bytes) for r in records if abs(r.alloc_bytes) in put_out]
+            counted = [r for r in records if has_list or abs(r.alloc_bytes) in put_out]
+            found += [(record.alloc_micros, record.alloc_bytes) for record in counted]
     return found
 
 

@@ -57,10 +57,7 @@ def _is_same_each_time(tensor, graph):
 
 def _goes_round(graph, i):
     """True if the result of a step at a position is what it was given there."""
-    result = graph.outputs[i]
-    while result.op.type == "Identity":
-        result = result.op.inputs[0]
-    return result is graph.inputs[i]
+    return _viewed(graph.outputs[i]) is graph.inputs[i]
 
 
 def steps(loop):
@@ -72,6 +69,47 @@ def steps(loop):
     lengths = [op.inputs[0].shape.as_list()[0] or 0 for op in lists if op.type == "TensorListFromTensor"]
     lengths += [_value(op.inputs[1]) for op in lists if op.type == "TensorListReserve"]
     return max(lengths + [1])
+
+
+def loops_in(op):
+    """List the loops that an op is, or that the function has which it calls."""
+    if op.type in LOOPS:
+        return [op]
+    return [one for one in called(op).get_operations() if one.type in LOOPS] if op.type in CALLS else []
+
+
+def ahead(loop):
+    """Return what steps that run ahead of a loop's sums hold for them, and the share of the steps they are.
+
+    In a gradient these are gradients of weights, one for each step. What adds them up waits for the step
+    before, so as many wait as may run side by side.
+    """
+    count, graph = steps(loop), body(loop)
+    at_once = min(count, _parallel(loop))
+    added = [t for given, result in zip(graph.inputs, graph.outputs) for t in _added(given, result)]
+    return at_once * sum(map(size_of, added)), at_once / count
+
+
+def _parallel(loop):
+    try:
+        return int(loop.get_attr("parallel_iterations"))
+    except ValueError:  # TensorFlow 1.14 does not say; Keras asks for so many
+        return 32
+
+
+def _added(given, result):
+    """List the tensors that a step adds to what it was `given`."""
+    op = _viewed(result).op
+    if op.type not in ("Add", "AddV2", "AddN") or not result.dtype.is_floating:
+        return []
+    others = [t for t in op.inputs if _viewed(t) is not given]
+    return others if len(others) < len(op.inputs) else []
+
+
+def _viewed(tensor):
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
 
 
 def _value(tensor):

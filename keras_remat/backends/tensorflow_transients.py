@@ -2,8 +2,11 @@
 
 They run in the order in which they were made, as far as one waits for another. A buffer is held until its
 last reader has run, and an op that goes number by number writes its result over an input that was made here
-and that nobody reads later. What kernels take for themselves depends on the device, and is not counted.
+and that nobody reads later. Steps of a loop run ahead of each other as far as they may. What kernels take for
+themselves depends on the device, and is not counted.
 """
+
+from keras_remat.backends.tensorflow_loops import LOOPS, ahead, loops_in
 
 _IN_PLACE = {
     *("Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "Pow", "BiasAdd", "Softmax"),
@@ -33,7 +36,21 @@ def most_held(ops, held, stays, buffer):
         reused = op.type in _IN_PLACE and any(held[key] in made.values() for key in ending - kept)
         held.update(made)
         now += sum(made.values())
-        most = max(most, now - (max(made.values()) if reused else 0))
+        most = max(most, now - (max(made.values()) if reused else _spared(op, held, ending, buffer)))
         for key in ending.union(key for key in made if key not in last):
             now -= held.pop(key)
     return most
+
+
+def _spared(op, held, ending, buffer):
+    """How much less than all its inputs and outputs a loop holds, or a function with one; more is negative.
+
+    What goes round is there once, if nobody else reads it. Lists that a loop takes get shorter while steps
+    that run ahead make what is to be added up.
+    """
+    waiting, share = max(map(ahead, loops_in(op)), default=(0, 0))
+    pairs = zip(op.inputs, op.outputs) if op.type in LOOPS else ()
+    rounds = {buffer(given)[0]: buffer(made)[1] for given, made in pairs}
+    once = {key: min(held[key], size) for key, size in rounds.items() if key in ending}
+    lists = {buffer(t)[0] for t in op.inputs if t.dtype.name == "variant"} & ending - set(once)
+    return sum(once.values()) - max(0, waiting - int(share * sum(held[key] for key in lists)))
