@@ -51,8 +51,8 @@ def plan(model, *, strategy="auto", memory_budget=None, batch_size=None, input_s
         >>> from keras_remat import plan
         >>> layers = [keras.layers.Dense(8, "relu") for _ in range(9)]
         >>> chosen = plan(keras.Sequential([keras.Input((8,)), *layers]), strategy=3, batch_size=1000)
-        >>> [row.calls for row in chosen.rows], chosen.baseline_bytes > chosen.peak_bytes
-        ([3, 3, 3], True)
+        >>> len(chosen.rows), chosen.baseline_bytes > chosen.peak_bytes
+        (3, True)
     """
     family = family_of_graph(model)
     request = Request(strategy, memory_budget, batch_size, input_shapes)
